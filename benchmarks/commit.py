@@ -320,7 +320,7 @@ def _send(files: int, tasks: int) -> None:
 
     session = made_up_session(open_store(url()))
     job = Job(session)
-    plan = job._plan_write(head_schema(session))
+    plan = job.plan_write(head_schema(session))
     head, each = session.open(), files // tasks
     few = each * len(msgspec.json.encode(entry(head, job.id, 123_456))) <= MESSAGE_LIMIT_BYTES
     messages = []
@@ -356,15 +356,15 @@ def _drive() -> dict[str, float]:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
     job = Job(TableContext(open_store(url())))
-    job._id = job_id  # the job that the tasks wrote for, which in Spark is this very object
-    job._plan_write(plan.schema)
+    job.job_id = job_id  # the job that the tasks wrote for, which in Spark is this very object
+    job.plan_write(plan.schema)
     written = collect(plan, messages, StorageOptions())
-    job._add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
+    job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
     outcome = job.commit()
     ms = (time.perf_counter() - start) * 1000
     assert outcome.committed, outcome
     figures = {"ms": ms, "kb": (bytes_below(_home) - size) / 1000, "peak_mb": memory_mb("VmHWM") - _before_mb}
-    return {**figures, "sent_mb": sent / 1e6, "manifests": len(job._manifests)}
+    return {**figures, "sent_mb": sent / 1e6, "manifests": len(job.manifests)}
 
 
 # --- the head ---------------------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def wait(folder: str, *, rounds: int) -> None:
 
         parts = []
         for name in tx:
-            part = tx[name]._as_part()
+            part = tx[name].take_part()
             session = TableContext(FaultStore(part.ctx.store, on_call=on_call), part.ctx.env)
             parts.append(type(part)(ctx=session, head=part.head, change=part.change))
         try:

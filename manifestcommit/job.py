@@ -8,6 +8,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import warnings
@@ -256,13 +257,14 @@ def write(
         )
         return done
     _check_no_refusal(quarantine, max_violations)
-    ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    job = Job(
-        ctx,
-        key=key,
+    job = _begin(
+        path,
+        key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
+        message=message,
+        metadata=metadata,
         storage_options=storage_options,
     )
     try:
@@ -277,13 +279,12 @@ def write(
                 replace_schema=replace_schema,
             )
             if not publish:
-                job._seal(held=True)
                 staged = export_hook.registered("staging")().Staged
-                return cast("Staged", staged(path, job._prepare(), storage_options))
+                return cast("Staged", staged(path, job.stage(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
-        return Outcome(kind="unchanged", job_id=job.id, version=ctx.open().version)
+        return Outcome(kind="unchanged", job_id=job.id, version=job.ctx.open().version)
     assert job.outcome is not None
     return job.outcome
 
@@ -346,9 +347,8 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
-    ctx = TableContext(open_store(path, storage_options)).noting(message, metadata)
     job = Job(
-        ctx,
+        TableContext(open_store(path, storage_options)).noting(message, metadata),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
@@ -357,6 +357,10 @@ def begin(
     )
     job._process = os.getpid()
     return job
+
+
+# for `write`, which has checked the arguments
+_begin: Callable[..., Job] = inspect.unwrap(begin)
 
 
 class DroppedJobWarning(UserWarning):
@@ -368,6 +372,13 @@ class DroppedJobWarning(UserWarning):
 
     Spec: CM10.
     """
+
+
+# What users call. The other members are for this package, and may change in any release.
+PUBLIC = (
+    *("abort", "add_files", "advance", "already_committed", "commit", "id", "metrics", "note"),
+    *("outcome", "overwrite", "prepare", "write"),
+)
 
 
 class Job(JointUnit):
@@ -394,32 +405,32 @@ class Job(JointUnit):
         ctx.who()  # a misspelled switch is an error before anything is written
         super().__init__(ctx)
         self.outcome: Outcome | None = None
-        self._key, self._fingerprint = key, fingerprint
-        self._recovery = Recovery(ctx, key, fingerprint) if recoverable else None
-        self._based_on, self._operation = BasedOn(based_on), "append"
-        self._storage_options = StorageOptions(storage_options)
+        self.key, self._fingerprint = key, fingerprint
+        self.recovery = Recovery(ctx, key, fingerprint) if recoverable else None
+        self.based_on, self.operation = BasedOn(based_on), "append"
+        self.storage_options = StorageOptions(storage_options)
         self._process: int | None = None  # in which `begin` returned it, and which ends it
-        self._in_transaction = False  # a transaction alone ends its jobs [MT1]
+        self.in_transaction = False  # a transaction alone ends its jobs [MT1]
         self._overwrite: Overwritten = None
         self._conflict: ConflictChoice = "serializable"
         self._first: Literal["error", "ignore"] | None = None
         self._layout = Layout()
         self._found: list[Entry] = []  # files of others, whose columns were not compared yet
-        self._advances: list[Advance] = []
+        self.advances: list[Advance] = []
         self._stream: StreamBatch | None = None
         self._sent: Write | None = None
         self._checked: frozenset[str] | None = None  # constraints that all plans check
         self._read: tuple[PartitionPattern, ...] | None = None  # of the table at its birth [MT16]
-        self._is_declared = False  # whether anything was, or rows were handed in
+        self.is_declared = False  # whether anything was, or rows were handed in
         self._finished = self._failed = 0  # writes
         self._writing = False
-        self._state = JobState.OPEN
+        self.state = JobState.OPEN
         self._committers = Committers.GROUP  # who may have committed it, should it be tried again
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
         if not self.already_committed:
-            self._based_on.version(self._head, self._url)
+            self.based_on.version(self._head, self.url)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._process is not None:
@@ -429,9 +440,12 @@ class Job(JointUnit):
             )
         return vars(self)  # Spark plans in one process, and commits in another
 
+    def __dir__(self) -> list[str]:
+        return [*PUBLIC]
+
     def __repr__(self) -> str:
         is_made = hasattr(self, "outcome")
-        return f"Job({self._url!r}, outcome={self.outcome!r})" if is_made else "Job(…)"
+        return f"Job({self.url!r}, outcome={self.outcome!r})" if is_made else "Job(…)"
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # everything is dropped then, this module's names among the first
@@ -439,13 +453,13 @@ class Job(JointUnit):
         if (
             vars(self).get("_process") != os.getpid()  # not set, where the constructor raised
             or self._is_over
-            or self._recovery is not None
-            or not self._has_work
+            or self.recovery is not None
+            or not self.has_work
         ):
             return
         dropped = (
-            f"job {self._id} of {self._url} was dropped without commit, prepare or abort: nothing "
-            "of it is visible, and gc removes the files that it wrote. Use it as a context "
+            f"job {self.job_id} of {self.url} was dropped without commit, prepare or abort: "
+            "nothing of it is visible, and gc removes the files that it wrote. Use it as a context "
             "manager, `with manifestcommit.begin(…) as job:`, or call one of these"
         )
         warnings.warn(DroppedJobWarning(dropped), stacklevel=2, source=self)
@@ -453,12 +467,12 @@ class Job(JointUnit):
     def _begin_under(self, head: Head) -> None:
         """A recoverable job goes on under the id of an earlier attempt. [AB6]"""
         record = None
-        if self._key is not None:
-            head, record = find_key_at(self._ctx, head, self._key)
-        job = self._ctx.new_job(head)
-        if self._recovery is not None and record is None:
-            job = self._recovery.find(head.snapshot) or job
-        self._head, self._id, self._record = head, job, record  # at once: a look may fail
+        if self.key is not None:
+            head, record = find_key_at(self.ctx, head, self.key)
+        job = self.ctx.new_job(head)
+        if self.recovery is not None and record is None:
+            job = self.recovery.find(head.snapshot) or job
+        self._head, self.job_id, self.key_record = head, job, record  # at once: a look may fail
 
     @property
     def id(self) -> str:
@@ -473,36 +487,34 @@ class Job(JointUnit):
         Spec: LY4.
         """
         self._table(None, ())
-        return self._id
+        return self.job_id
 
     @property
     def _is_over(self) -> bool:
         """Whether it was committed, refused, prepared or aborted."""
-        return self._state is not JobState.OPEN
+        return self.state is not JobState.OPEN
 
     @property
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something that it would commit, or whose writing has begun."""
-        declared = (
-            self._entries or self._manifests or self._advances or self._operation == "overwrite"
-        )
+        declared = self.entries or self.manifests or self.advances or self.operation == "overwrite"
         return bool(declared or self._writing) and not self.already_committed
 
-    def _at_birth(self) -> Head:
+    def read_base(self) -> Head:
         """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
         head = self._head
         if head is None:
             raise TableNotFoundError(
-                f"there is no table at {self._url}, so that there is nothing to read; nothing was "
+                f"there is no table at {self.url}, so that there is nothing to read; nothing was "
                 "done. Make it first: create_table(…, exist_ok=True)."
             )
-        birth = object_names.parse_job_id(self._id).birth
-        return read_version(self._ctx.store, head, birth)
+        birth = object_names.parse_job_id(self.job_id).birth
+        return read_version(self.ctx.store, head, birth)
 
-    def _pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
+    def pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
         """Rest on these partitions, too, as of the job's birth. [MT16]"""
         self._read = bounded((*(self._read or ()), *partitions))
-        return object_names.parse_job_id(self._id).birth, self._read
+        return object_names.parse_job_id(self.job_id).birth, self._read
 
     # --- what it declares -------------------------------------------------------------------------
 
@@ -541,12 +553,12 @@ class Job(JointUnit):
             raise UsageError(
                 "overwrite={} names no partition; give None to replace the whole table"
             )
-        if self._operation == "overwrite" and self._overwrite != overwrite:
+        if self.operation == "overwrite" and self._overwrite != overwrite:
             raise UsageError(
                 f"this job overwrites {self._overwrite!r} already; one job replaces one set "
                 "of partitions. Use a second job."
             )
-        self._operation, self._overwrite, self._conflict = "overwrite", overwrite, conflict
+        self.operation, self._overwrite, self._conflict = "overwrite", overwrite, conflict
         self._check_missing()
 
     @checked()
@@ -565,7 +577,7 @@ class Job(JointUnit):
         Spec: WM2.
         """
         self._check_open()
-        self._advances.append(advance_of(source, start, end))
+        self.advances.append(advance_of(source, start, end))
 
     @checked()
     def note(
@@ -585,11 +597,11 @@ class Job(JointUnit):
 
         Spec: OB15, SE5.
         """
-        self._check_home()
-        self._enter(Act.WORK)  # a note is no part of the declaration
-        before = self._ctx.note
+        self.check_home()
+        self.enter(Act.WORK)  # a note is no part of the declaration
+        before = self.ctx.note
         together = check_metadata("metadata", {**before.metadata, **(metadata or {})})
-        self._ctx = self._ctx.noting(message or before.message, together)
+        self.ctx = self.ctx.noting(message or before.message, together)
 
     def _declare(
         self, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
@@ -599,14 +611,14 @@ class Job(JointUnit):
             self.overwrite(overwrite, conflict=conflict)
         elif mode in ("error", "ignore"):
             self._first = mode
-        self._advances += advances_of(watermarks)
+        self.advances += advances_of(watermarks)
 
-    def _take_batch(self, batch: StreamBatch) -> None:
+    def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query, committed once and in order. [KY6]"""
         self._check_open()
         self._stream = batch
 
-    def _resume(self, planned: Write, *, began_us: int) -> None:
+    def resume(self, planned: Write, *, began_us: int) -> None:
         """Go on under the id of a job that planned one write in another process, before anything
         was written: take over its plan. [SP7]
 
@@ -615,11 +627,11 @@ class Job(JointUnit):
         """
         if self._head is None:
             raise TableNotFoundError(
-                f"the table at {self._url} was removed while this job ran; nothing was "
+                f"the table at {self.url} was removed while this job ran; nothing was "
                 "committed. Run it again."
             )
-        self._id, self._ctx = planned.job, self._ctx.signing_as(planned)
-        self._ledger = WriteTotals(self._ctx.tally, self._ctx.env.now_us, began_us=began_us)
+        self.job_id, self.ctx = planned.job, self.ctx.signing_as(planned)
+        self.ledger = WriteTotals(self.ctx.tally, self.ctx.env.now_us, began_us=began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -669,17 +681,17 @@ class Job(JointUnit):
         )
 
     def _write(self, data: Any, **options: Any) -> None:
-        """options: of `_plan_write`. [SP1] [DF1]"""
-        self._check_home()
+        """options: of `plan_write`. [SP1] [DF1]"""
         if self.already_committed:
-            self._is_declared = True
+            self.check_home()
+            self.is_declared = True
         elif is_spark_dataframe(data):
             self._write_dataframe(data, options)
         else:
             schema, batches = record_batches(data)
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
             total = rows if isinstance(rows, int) else None
-            with Progress(f"writing to {self._url}", total) as progress:
+            with Progress(f"writing to {self.url}", total) as progress:
                 self._write_stream(schema, batches, options, progress)
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
@@ -689,15 +701,15 @@ class Job(JointUnit):
         from .spark.writing import check_recoverable, write_dataframe, write_recoverable
 
         check_running(df.sparkSession)
-        self._based_on.take(marks_of(df))
-        if self._recovery is not None:
+        self.based_on.take(marks_of(df))
+        if self.recovery is not None:
             check_recoverable(df)
-        plan = self._plan_write(from_spark(df.schema.jsonValue()), **options)
-        given = self._storage_options
-        if self._recovery is None:
+        plan = self.plan_write(from_spark(df.schema.jsonValue()), **options)
+        given = self.storage_options
+        if self.recovery is None:
             written = write_dataframe(df, plan, storage_options=given)
         else:
-            written = write_recoverable(df, plan, self._recovery, storage_options=given)
+            written = write_recoverable(df, plan, self.recovery, storage_options=given)
         written.register(self)
 
     def _write_stream(
@@ -707,31 +719,29 @@ class Job(JointUnit):
         options: Mapping[str, Any],
         progress: Callable[[int, int], None],
     ) -> None:
-        """Write an Arrow stream in this process, as tasks do. options: of `_plan_write`; progress:
+        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
         is called with the rows and bytes so far. [DF1]"""
-        self._based_on.take(arrow_marks(schema.metadata))
-        plan = self._plan_write(arrow_schema.from_arrow(schema, self._ctx.new_field_id), **options)
+        self.based_on.take(arrow_marks(schema.metadata))
+        plan = self.plan_write(arrow_schema.from_arrow(schema, self.ctx.new_field_id), **options)
         work = None
-        if self._recovery is not None:
-            work = self._recovery.work(plan, tasks=1, same=self._recovery.fingerprint)
-            if done := work.finished(self._ctx.store).get(0):
-                self._add_written(done.entries, done.manifests, intake=intake_of(done))
+        if self.recovery is not None:
+            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
+            if done := work.finished(self.ctx.store).get(0):
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
-        attempt = self._ctx.env.randomness(8).hex()
+        attempt = self.ctx.env.randomness(8).hex()
         rows = size = 0
-        with files.DataFileWriter(
-            self._ctx.store, plan, task=self._tasks, attempt=attempt
-        ) as writer:
+        with files.DataFileWriter(self.ctx.store, plan, task=self.tasks, attempt=attempt) as writer:
             for batch in batches:
                 writer.write(batch)
                 rows, size = rows + batch.num_rows, size + bytes_of(batch)
                 progress(rows, size)
             entries = writer.close()
             if work is None:
-                self._add_written(entries, intake=writer.intake)
+                self.add_written(entries, intake=writer.intake)
             else:
-                done = work.finish(self._ctx.store, self._ctx.env, 0, entries, intake=writer.intake)
-                self._add_written(done.entries, done.manifests, intake=intake_of(done))
+                done = work.finish(self.ctx.store, self.ctx.env, 0, entries, intake=writer.intake)
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -753,12 +763,12 @@ class Job(JointUnit):
             return
         for path in paths:
             entry = self._add_file(path)
-            self._entries.append(
+            self.entries.append(
                 msgspec.structs.replace(entry, sources=ranges) if ranges else entry
             )
-            self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+            self.ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
 
-    def _plan_write(
+    def plan_write(
         self,
         data: Schema,
         *,
@@ -775,22 +785,11 @@ class Job(JointUnit):
         """
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
-        if replace_schema and (self._operation != "overwrite" or self._overwrite is not None):
-            raise UsageError(
-                "replace_schema is for rows that replace the whole table: overwrite it, and name "
-                "no partitions; nothing was done"
-            )
-        head = self._table(data, tuple(names or ()))
-        if head.snapshot.schema is None and self._first is None:
-            # the job's base version stays what its id says
-            self._head = head = first_schema(
-                self._ctx, head, data, tuple(names or ()), job=self._id
-            )
-        self._check_early(head)
-        new_id = self._ctx.new_field_id
-        if self._recovery is not None:
+        head = self._fitting_head(data, tuple(names or ()), replaces=replace_schema)
+        new_id = self.ctx.new_field_id
+        if self.recovery is not None:
             self._failed += self._writing
-            new_id = self._recovery.start(self._id, finished=self._finished, failed=self._failed)
+            new_id = self.recovery.start(self.job_id, finished=self._finished, failed=self._failed)
         layout = lay_out(
             self._layout,
             head.snapshot,
@@ -798,11 +797,11 @@ class Job(JointUnit):
             names,
             merge=merge_schema,
             new_id=new_id,
-            url=self._url,
+            url=self.url,
             replaces=replace_schema,
         )
         assert layout.schema is not None and layout.partition_by is not None
-        if self._operation == "overwrite":
+        if self.operation == "overwrite":
             # refuses what names no partition, before anything is written
             replaced(self._overwrite, layout, head.snapshot, self._conflict)
         self._layout = layout
@@ -810,33 +809,48 @@ class Job(JointUnit):
         self._writing = True
         plan = files.plan_for(
             head.snapshot,
-            url=self._url,
-            job=self._id,
+            url=self.url,
+            job=self.job_id,
             schema=layout.schema,
             partition_by=layout.partition_by,
             target_file_size=target_file_size,
             sources=source_ranges_of(sources),
-            shared=self._recovery is not None,
+            shared=self.recovery is not None,
         )
         ids = frozenset(each.id for each in plan.constraints.values())
         self._checked = ids if self._checked is None else self._checked & ids
         return plan
 
-    def _takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+    def _fitting_head(self, data: Schema, names: tuple[str, ...], *, replaces: bool) -> Head:
+        """The head for data of this schema, which gives a table without columns its own; refused
+        now is what no later commit can make right. [SC3]"""
+        if replaces and (self.operation != "overwrite" or self._overwrite is not None):
+            raise UsageError(
+                "replace_schema is for rows that replace the whole table: overwrite it, and name "
+                "no partitions; nothing was done"
+            )
+        head = self._table(data, names)
+        if head.snapshot.schema is None and self._first is None:
+            # the job's base version stays what its id says
+            self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
+        self._check_early(head)
+        return head
+
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
         self._check_open()
         self._finished, self._writing = self._finished + 1, False
         return self._layout.schema, self._layout.partition_by
 
     def _add_file(self, path: str) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(None, ()), self._ctx.store
+        head, store = self._table(None, ()), self.ctx.store
         if (self._layout.schema or head.snapshot.schema) is None:
             columns = footer_schema(store, path)
-            self._plan_write(arrow_schema.from_arrow(columns, self._ctx.new_field_id))
+            self.plan_write(arrow_schema.from_arrow(columns, self.ctx.new_field_id))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         assert schema is not None
-        if any(entry.path == path for entry in self._entries):
+        if any(entry.path == path for entry in self.entries):
             raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
         self._check_settled(path, head)
         chosen = self._layout.partitioning(head.snapshot)
@@ -845,7 +859,7 @@ class Job(JointUnit):
             path,
             schema=schema,
             partition_by=chosen,
-            job=self._id,
+            job=self.job_id,
             bounds_columns=files.bounds_columns_of(head.snapshot),
         )
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
@@ -870,10 +884,10 @@ class Job(JointUnit):
 
         Spec: CM10.
         """
-        self._check_home()
-        self._check_own()
+        self.check_home()
+        self.check_alone()
         try:
-            self.outcome = committed_or_raise(self._commit(), self._url)
+            self.outcome = committed_or_raise(self.commit_now(), self.url)
         except BaseException as error:
             self._note_fate(
                 error, "was being committed: it may have been, or others may still commit it"
@@ -898,9 +912,9 @@ class Job(JointUnit):
 
         Spec: AB3.
         """
-        self._check_home()
-        self._check_own()
-        return self._prepare()
+        self.check_home()
+        self.check_alone()
+        return self.make_durable()
 
     def abort(self) -> None:
         """Abort: nothing of the job becomes visible, and nothing is deleted.
@@ -913,32 +927,32 @@ class Job(JointUnit):
 
         Spec: AB1, AB2.
         """
-        self._check_own()
-        self._abort()
+        self.check_alone()
+        self.stop()
 
-    def _check_home(self) -> None:
+    def check_home(self) -> None:
         if self._process not in (None, os.getpid()):
             raise UsageError(
                 "this job was begun in the process that forked this one, and commits there; "
                 "begin a job of your own here"
             )
 
-    def _check_own(self) -> None:
-        if self._in_transaction:
+    def check_alone(self) -> None:
+        if self.in_transaction:
             raise UsageError(
-                f"{self._url}: this job belongs to a transaction, which commits all of its "
+                f"{self.url}: this job belongs to a transaction, which commits all of its "
                 "tables or none; nothing was committed. Write into the job, and leave the block of "
                 "the transaction, or call the transaction's commit() or abort()."
             )
 
     def __enter__(self) -> Job:
-        self._check_own()
+        self.check_alone()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._is_over:
             return
-        if self._recovery is not None:
+        if self.recovery is not None:
             self._note_fate(
                 error, "is recoverable: run the same work with the same key to go on, or abort it"
             )
@@ -949,15 +963,15 @@ class Job(JointUnit):
 
     def _note_fate(self, error: BaseException | None, what: str) -> None:
         """Have an interrupt (Ctrl-C) say what became of the job, if that is known. [CM23]"""
-        if error is not None and not isinstance(error, Exception) and (id := self._id):
-            url = self._url
+        if error is not None and not isinstance(error, Exception) and (id := self.job_id):
+            url = self.url
             error.add_note(
                 f"manifestcommit: job {id} {what}. Table({url!r}).resolve({id!r}) returns what "
                 f"became of it; where that is pending, commit({url!r}, {id!r}) finishes it and "
                 f"Table({url!r}).abort({id!r}) stops it for good."
             )
 
-    def _commit(self, *, publishing: bool = True, again: bool = False) -> Outcome:
+    def commit_now(self, *, publishing: bool = True, again: bool = False) -> Outcome:
         """Everything that the job declared and wrote becomes visible at once, or nothing does.
         [CM1]-[CM8]
 
@@ -965,108 +979,108 @@ class Job(JointUnit):
         can say that it has failed [CM19]; again: commit the same change once more, where the store
         failed: what landed before counts [CM6].
         """
-        self._enter(Act.RETRY if again else Act.COMMIT)
-        ctx, change, committers = self._ctx, self._sent, self._committers
-        is_second = again and change is not None and self._record is None  # it was sent before
+        self.enter(Act.RETRY if again else Act.COMMIT)
+        ctx, change, committers = self.ctx, self._sent, self._committers
+        is_second = again and change is not None and self.key_record is None  # it was sent before
         if not is_second or change is None:
             committers = Committers.GROUP if publishing else Committers.THIS_PROCESS
-            if self._recovery is not None:
+            if self.recovery is not None:
                 committers = Committers.ANY_PROCESS
             self._committers = committers.again()
-            self._sent = change = self._change()
+            self._sent = change = self.change()
         work = (change.job, change.operation, change.summary)
-        self._meter = meter = ctx.meter(*work, "second" if is_second else "both")
+        self.meter = meter = ctx.meter(*work, "second" if is_second else "both")
         base = ctx.open() if is_second else self._newest_known()
-        if self._record is not None:
+        if self.key_record is not None:
             return measured(found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
-        if is_compared and self._based_on.version(base, self._url) is None:
+        if is_compared and self.based_on.version(base, self.url) is None:
             ctx.check_read(base.snapshot.table_id, change.birth)
         outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
-        return outcome if self._recovery is None else self._recovery.judged(change, outcome)
+        return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known = self._ctx.known
+        known = self.ctx.known
         return known if known is not None and known.version > self._head.version else self._head
 
-    def _as_part(self) -> TablePart:
-        part = self._part()
-        self._enter(Act.COMMIT)
-        self._sent, self._committers = self._change(), Committers.ANY_PROCESS
+    def take_part(self) -> TablePart:
+        part = self.part()
+        self.enter(Act.COMMIT)
+        self._sent, self._committers = self.change(), Committers.ANY_PROCESS
         return part
 
-    def _part(self) -> TablePart:
+    def part(self) -> TablePart:
         return TablePart(
-            ctx=self._ctx,
-            change=self._change(),
+            ctx=self.ctx,
+            change=self.change(),
             head=self._newest_known(),
-            found=self._record is not None,
-            is_recoverable=self._recovery is not None,
+            found=self.key_record is not None,
+            is_recoverable=self.recovery is not None,
         )
 
-    def _forget_if_final(self, outcome: Outcome) -> None:
-        if self._recovery is not None:
-            self._recovery.forget_if_final(outcome)
+    def forget_if_final(self, outcome: Outcome) -> None:
+        if self.recovery is not None:
+            self.recovery.forget_if_final(outcome)
 
-    def _prepare(self) -> str:
-        if not self._sealed:
-            self._seal()
-        self._enter(Act.SEAL)
-        super()._prepare()
-        self._enter(Act.PREPARE)
-        if self._meter is not None and self._meter.ended is None:
-            self._meter.end("prepared")
-        return self._id
+    def make_durable(self) -> str:
+        if not self.sealed:
+            self.seal()
+        self.enter(Act.SEAL)
+        super().make_durable()
+        self.enter(Act.PREPARE)
+        if self.meter is not None and self.meter.ended is None:
+            self.meter.end("prepared")
+        return self.job_id
 
-    def _seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
-        if self._state is JobState.OPEN:
+    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+        if self.state is JobState.OPEN:
             self._table(None, ())
-            self._meter = self._measure("first")
-        if self._state is JobState.OPEN or self._sealed:
-            super()._seal(together, held=held)
+            self.meter = self.measure("first")
+        if self.state is JobState.OPEN or self.sealed:
+            super().seal(together, held=held)
 
-    def _abort(self) -> None:
+    def stop(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
-        if after(self._state, Act.ABORT) is None:
+        if after(self.state, Act.ABORT) is None:
             raise UsageError(
-                f"this job {self._state.value}; abort({self._url!r}, {self._id!r}) aborts it"
+                f"this job {self.state.value}; abort({self.url!r}, {self.job_id!r}) aborts it"
             )
-        if self._state is JobState.OPEN:
-            self._meter = self._measure()
-            self._meter.end("aborted" if self._recovery is None else "left")
-        self._enter(Act.ABORT)
+        if self.state is JobState.OPEN:
+            self.meter = self.measure()
+            self.meter.end("aborted" if self.recovery is None else "left")
+        self.enter(Act.ABORT)
 
-    def _change(self) -> Write:
-        head = self._began_at()
+    def change(self) -> Write:
+        head = self.base_head()
         layout, overwrite = self._layout, None
-        if self._operation == "overwrite":
+        if self.operation == "overwrite":
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
-        advances = tuple(self._advances)
+        advances = tuple(self.advances)
         by_id = layout.partitioning(head.snapshot)
-        touched = self._touches(by_id)
+        touched = self.touches(by_id)
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
-        birth = object_names.parse_job_id(self._id).birth
+        birth = object_names.parse_job_id(self.job_id).birth
         declared = declaration(
-            mode=self._first or self._operation,
+            mode=self._first or self.operation,
             scope=declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.already_committed and not self._is_declared:
+        if self.already_committed and not self.is_declared:
             declared = as_begun(declared)
-        read_at = self._based_on.version(head, self._url)
-        reads = self._based_on.reads(read_at) if overwrite is None else ()
+        read_at = self.based_on.version(head, self.url)
+        reads = self.based_on.reads(read_at) if overwrite is None else ()
         reads = bounded((*reads, *self._read)) if self._read else reads
         return Write(
-            job=self._id,
+            job=self.job_id,
             birth=birth,
             based_on=below(read_at, birth, overwrite, reads),
             reads=reads,
-            operation=self._operation,
-            key=self._key,
+            operation=self.operation,
+            key=self.key,
             declared=declared,
             schema=layout.schema,
             # a job that lays out no file fits any partitioning
@@ -1074,15 +1088,15 @@ class Job(JointUnit):
             repartitions=layout.repartitions,
             edits=layout.edits,
             initial=layout.initial,
-            add=tuple(self._entries),
-            add_manifests=tuple(self._manifests),
+            add=tuple(self.entries),
+            add_manifests=tuple(self.manifests),
             touched=touched,
             overwrite=overwrite,
             advances=advances,
             stream=self._stream,
             first=self._first is not None,
             checked=tuple(sorted(self._checked or ())),
-            summary=self._ledger.summary(self._tasks),
+            summary=self.ledger.summary(self.tasks),
         )
 
     def _check_missing(self) -> None:
@@ -1090,11 +1104,11 @@ class Job(JointUnit):
         if self._head is None or (schema := self._layout.schema) is None:
             return
         properties = self._head.snapshot.properties
-        whole = self._operation == "overwrite" and self._overwrite is None
+        whole = self.operation == "overwrite" and self._overwrite is None
         check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
             for entry in self._found:
-                with self._ctx.store.open_input(entry.path) as stream:
+                with self.ctx.store.open_input(entry.path) as stream:
                     inside = open_noted(stream, entry.bytes, entry.footer).schema_arrow.names
                 lacking = [field.name for field in schema.fields if field.file_name not in inside]
                 check_missing(lacking, properties, whole=whole)
@@ -1106,7 +1120,7 @@ class Job(JointUnit):
         writer = object_names.job_of_data_file(path)
         if writer is None or object_names.parse_job_id(writer).table_id != head.snapshot.table_id:
             return
-        if find_job_at(self._ctx, head, writer)[1][0] != "committed":
+        if find_job_at(self.ctx, head, writer)[1][0] != "committed":
             raise UsageError(
                 f"{path!r} was written by job {writer}, which has not committed and may "
                 "still do so. Nothing was added."
@@ -1117,18 +1131,18 @@ class Job(JointUnit):
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
-            new_id = self._ctx.new_field_id
+            new_id = self.ctx.new_field_id
             schema = None if data is None else assign_new_ids(relaxed(data), new_id)
             chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
             created = create_table(
-                self._ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
+                self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
             self._begin_under(created)
         assert self._head is not None
-        self._ctx.prove(self._head.snapshot.proven)
+        self.ctx.prove(self._head.snapshot.proven)
         return self._head
 
-    def _began_at(self) -> Head:
+    def base_head(self) -> Head:
         return self._table(None, ())
 
     def _check_early(self, head: Head) -> None:
@@ -1138,24 +1152,24 @@ class Job(JointUnit):
         A gap may close while this job runs; an overlap stays. What holds files already will not be
         empty.
         """
-        if self._based_on.version(head, self._url) is not None:
-            check_based_on(self._ctx, head, self._change())
-        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self._advances)
+        if self.based_on.version(head, self.url) is not None:
+            check_based_on(self.ctx, head, self.change())
+        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self.advances)
         if mismatch is None and self._first is None and self._conflict != "fail":
             return
-        change = self._change()
-        inputs = load_conflict_inputs(self._ctx, head, change)
+        change = self.change()
+        inputs = load_conflict_inputs(self.ctx, head, change)
         conflict = find_conflict(head.snapshot, change, (), inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
-            outcome = Outcome(kind="conflict", job_id=self._id, conflict=conflict)
-            committed_or_raise(outcome, self._url)
+            outcome = Outcome(kind="conflict", job_id=self.job_id, conflict=conflict)
+            committed_or_raise(outcome, self.url)
 
     def _check_open(self) -> None:
-        self._check_home()
-        self._enter(Act.WORK)
-        self._is_declared = True
+        self.check_home()
+        self.enter(Act.WORK)
+        self.is_declared = True
 
-    def _enter(self, act: Act) -> None:
-        if (state := after(self._state, act)) is None:
-            raise UsageError(f"this job {self._state.value}; begin a new one for other work")
-        self._state = state
+    def enter(self, act: Act) -> None:
+        if (state := after(self.state, act)) is None:
+            raise UsageError(f"this job {self.state.value}; begin a new one for other work")
+        self.state = state

@@ -80,7 +80,7 @@ def write_quarantined(
         rows, refused = tx["rows"], tx["refused"]
         found = split(data, rows, refused, layout, given)
         if found is not None and max_violations is not None:
-            _check_most(rows._url, found, max_violations)
+            _check_most(rows.url, found, max_violations)
     assert tx.outcome is not None
     return next(iter(tx.outcome.outcomes.values()))
 
@@ -102,7 +102,7 @@ def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -
 def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
     """Plan the write of refused rows. UsageError where a column there is another one, which the
     table had by this name before: their values would mix. [CK7]"""
-    before = refused._began_at().snapshot.schema or columns
+    before = refused.base_head().snapshot.schema or columns
     had = {show_path(path).lower(): field for path, field in walk(before.fields)}
     try:
         for path, field in walk(columns.fields):
@@ -110,17 +110,20 @@ def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
             now = field.metadata.get(_COLUMN, "")
             if was != now and was.split("/")[0] == now.split("/")[0]:
                 raise SchemaMismatchError(f"Column {show_path(path)} is another one in the table.")
-        return refused._plan_write(columns, merge_schema=True, **size)
+        return refused.plan_write(columns, merge_schema=True, **size)
     except SchemaMismatchError as error:
         raise UsageError(
-            f"{refused._url}, where refused rows go, has values of another column of that name: "
+            f"{refused.url}, where refused rows go, has values of another column of that name: "
             f"{error} Nothing was done. Rename it there, which keeps them: "
-            f"Table({refused._url!r}).rename_column(…), and run it again."
+            f"Table({refused.url!r}).rename_column(…), and run it again."
         ) from None
 
 
-def _refused_columns(schema: Schema, table_id: str) -> Schema:
-    """The table's columns, all nullable, and those that say why a row is here. [CK7]"""
+def _refused_columns(rows: Job, schema: Schema | None = None) -> Schema:
+    """The table's columns, all nullable, and those that say why a row is here. schema: by default
+    what the table has. [CK7]"""
+    head = rows.base_head().snapshot
+    schema, table_id = schema or head.schema or Schema(fields=()), head.table_id
 
     def beside(field: Field) -> Field:
         metadata = field.metadata | {_COLUMN: f"{table_id}/{field.id}"}
@@ -137,20 +140,15 @@ def _refused_columns(schema: Schema, table_id: str) -> Schema:
     return Schema(fields=(*map_fields(schema, beside).fields, *added.fields))
 
 
-def _make_beside(
-    rows: Job, refused: Job, given: StorageOptions, schema: Schema | None = None
-) -> Schema:
-    """The columns of refused rows, whose table is made where there is none: not before the rows
-    fit, so that a write that fails leaves none. schema: by default what the table has."""
-    head = rows._began_at().snapshot
-    columns = _refused_columns(schema or head.schema or Schema(fields=()), head.table_id)
-    beside = open_companion(refused._url, columns, Table(rows._url, given), given)
+def _make_beside(rows: Job, refused: Job, columns: Schema, given: StorageOptions) -> None:
+    """Make the table of refused rows where there is none: not before the rows fit, so that a write
+    that fails leaves none."""
+    beside = open_companion(refused.url, columns, Table(rows.url, given), given)
     if not {*_COLUMNS.names} <= {*beside.schema.names}:
         raise UsageError(
             f"quarantine: {beside.url} is a table without {', '.join(_COLUMNS.names)}, so that its "
             "own rows would be among the refused ones; nothing was done. Give a path of its own."
         )
-    return columns
 
 
 class Found(NamedTuple):
@@ -179,39 +177,40 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
     files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
-        _make_beside(rows, refused, given)
-        rows._is_declared = refused._is_declared = True
+        _make_beside(rows, refused, _refused_columns(rows), given)
+        rows.is_declared = refused.is_declared = True
         return None
     if is_spark_dataframe(data):
         from .format.spark_json import from_spark
         from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)
-        rows._based_on.take(marks_of(data))
+        rows.based_on.take(marks_of(data))
         plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
-    rows._based_on.take(arrow_marks(schema.metadata))
-    plans = _plan(rows, refused, from_arrow(schema, rows._ctx.new_field_id), layout, given)
+    rows.based_on.take(arrow_marks(schema.metadata))
+    plans = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-    with Progress(f"writing to {rows._url}", total if isinstance(total, int) else None) as progress:
-        stores = (rows._ctx.store, refused._ctx.store)
-        attempt = rows._ctx.env.randomness(8).hex()
+    with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
+        stores = (rows.ctx.store, refused.ctx.store)
+        attempt = rows.ctx.env.randomness(8).hex()
         kept, others, names = plans.write(batches, stores, attempt=attempt, progress=progress)
-    rows._add_written(kept.entries, intake=kept.intake)
-    refused._add_written(others.entries, intake=others.intake)
+    rows.add_written(kept.entries, intake=kept.intake)
+    refused.add_written(others.entries, intake=others.intake)
     return Found(kept.intake, others.intake, names)
 
 
 def _plan(rows: Job, refused: Job, data: Schema, layout: Any, given: StorageOptions) -> _Split:
     partition_by, merge_schema, target_file_size, sources = layout
     size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
-    kept = rows._plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
-    columns = _make_beside(rows, refused, given, kept.schema)
+    kept = rows.plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
+    columns = _refused_columns(rows, kept.schema)
+    _make_beside(rows, refused, columns, given)
     return _Split(
         kept=kept,
         refused=_plan_beside(refused, columns, **size),
-        at_us=rows._ctx.env.now_us(),
+        at_us=rows.ctx.env.now_us(),
     )
 
 

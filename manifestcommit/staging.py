@@ -533,10 +533,10 @@ class _View(TableReads):
 
 def own_view(unit: JointUnit, head: Head, options: StorageOptions) -> tuple[TableReads, Head]:
     """The version that a transaction has read with what it has written so far, in memory. [MT16]"""
-    change = unit._change()
-    applied = _Applied(unit._ctx, change)
+    change = unit.change()
+    applied = _Applied(unit.ctx, change)
     # a change of rows may have looked at a later version, which is a conflict unless it is alike
-    applied.pinned = applied.on(head if head.version == change.birth else unit._began_at())
+    applied.pinned = applied.on(head if head.version == change.birth else unit.base_head())
     return _View(applied, options), applied.pinned
 
 

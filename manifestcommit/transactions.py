@@ -110,11 +110,11 @@ class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     """Commit what each table contributes, all or none."""
-    parts = [unit._as_part() for unit in units]
+    parts = [unit.take_part() for unit in units]
     _warn_of_chance(parts)
     outcomes = commit_jointly(parts)
     for unit, outcome in zip(units, outcomes, strict=True):
-        unit._forget_if_final(outcome)
+        unit.forget_if_final(outcome)
     return _committed_or_raise([part.url for part in parts], outcomes)
 
 
@@ -124,10 +124,10 @@ def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     if not all(isinstance(job, Job) for job in given):
         raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
     for job in given:
-        job._check_home()
-        job._check_own()
-    if len({job._key is None for job in given}) > 1:
-        bare = next(job._url for job in given if job._key is None)
+        job.check_home()
+        job.check_alone()
+    if len({job.key is None for job in given}) > 1:
+        bare = next(job.url for job in given if job.key is None)
         raise UsageError(
             f"jobs: the job of {bare} has no key, and others have one: give all of them a key, or "
             "none, so that a rerun is recognised in every table. Nothing was committed."
@@ -249,16 +249,16 @@ class PreparedTransaction:
 def refuse_recoverable(jobs: Iterable[Job]) -> None:
     """UsageError where one of them is recoverable, so that others may run it, too. [AB6]"""
     for job in jobs:
-        if job._recovery is not None:
+        if job.recovery is not None:
             raise UsageError(
-                f"{job._url}: recoverable jobs are not prepared together; nothing was done. "
+                f"{job.url}: recoverable jobs are not prepared together; nothing was done. "
                 "Commit them by commit(), or begin them without recoverable=True."
             )
 
 
 def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
     """Make what each table contributes durable; the URL of each table -> the id of its job."""
-    parts = [unit._part() for unit in units]
+    parts = [unit.part() for unit in units]
     _warn_of_chance(parts)
     by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
     prepare_jointly(by_job, together_of(parts))
@@ -566,7 +566,7 @@ class Transaction:
         self._skips = False  # a rerun that does nothing, whatever it declared
         self._lock = threading.Lock()
         for job in self._jobs.values():
-            job._in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
+            job.in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
         self.outcome: JointOutcome | None = None
 
     def __getitem__(self, table: Path | Table) -> Job:
@@ -655,37 +655,37 @@ class Transaction:
         Spec: MT16, CF16.
         """
         job = self._job(table)
-        job._check_home()
+        job.check_home()
         with self._lock:
             if self._ended is not None:
                 raise self._over()
             from .staging import own_view, rows_read  # late: few transactions read
 
-            head, unit = job._at_birth(), self._rows.get(job) or job
-            opened: TableReads = Table(job._url, job._storage_options)
+            head, unit = job.read_base(), self._rows.get(job) or job
+            opened: TableReads = Table(job.url, job.storage_options)
             condition, partitions = rows_read(filter, head.snapshot)
             if own and not unit.already_committed:
-                opened, head = own_view(unit, head, job._storage_options)
-            self._pinned[job] = job._pin(partitions)
+                opened, head = own_view(unit, head, job.storage_options)
+            self._pinned[job] = job.pin(partitions)
             if job in self._rows:
                 self._rows[job].pin(self._pinned[job])
         return PinnedTable(opened, head, condition)
 
     def _job(self, table: Path | Table) -> Job:
-        urls = {name: job._url for name, job in self._jobs.items()}
+        urls = {name: job.url for name, job in self._jobs.items()}
         return self._jobs[_named(table, urls, "this transaction")]
 
     def _check_rows(self, job: Job) -> None:
         """UsageError where the rows of this table cannot be changed here any more."""
-        job._check_home()
+        job.check_home()
         if self._ended is not None:
             raise self._over()
-        if job in self._rows or job._has_work:
+        if job in self._rows or job.has_work:
             raise self._changed(job)
 
     def _changed(self, job: Job) -> UsageError:
         return UsageError(
-            f"{job._url}: this transaction has a change of this table already, and allows one "
+            f"{job.url}: this transaction has a change of this table already, and allows one "
             "of each; nothing was done. A merge with clauses deletes, updates and inserts at once."
         )
 
@@ -702,16 +702,16 @@ class Transaction:
         """What each table contributes. act: what is done, once, but for preparing."""
         jobs = [*self._jobs.values()]
         for job in jobs:
-            job._check_home()
+            job.check_home()
         with self._lock:
             if self._ended is not None and (self._ended, act) != (Act.SEAL, Act.SEAL):
                 raise self._over()
             self._ended = act
         if self.already_committed:
-            is_silent = not (self._rows or any(job._is_declared for job in jobs))
+            is_silent = not (self._rows or any(job.is_declared for job in jobs))
             for job in jobs:
                 unit = self._rows.get(job) or job
-                unit._is_declared = not (self._skips or is_silent)
+                unit.is_declared = not (self._skips or is_silent)
         return [self._rows.get(job) or job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
@@ -791,7 +791,7 @@ class Transaction:
         """
         refuse_recoverable(self._jobs.values())
         prepared = prepare_units(self._units(Act.SEAL))
-        made = PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
+        made = PreparedTransaction(prepared, next(iter(self._jobs.values())).storage_options)
         made._names = dict(zip(self, prepared, strict=True))
         return made
 
@@ -811,7 +811,7 @@ class Transaction:
                 raise self._over()
             self._ended = self._ended or Act.ABORT
         for name in self:
-            self._jobs[name]._abort()
+            self._jobs[name].stop()
 
     def __enter__(self) -> Transaction:
         return self
@@ -837,7 +837,7 @@ class TransactionRows(RowChanges):
 
     def __init__(self, transaction: Transaction, job: Job) -> None:
         self._transaction, self._job = transaction, job
-        self._ctx, self._storage_options = job._ctx, job._storage_options
+        self._ctx, self._storage_options = job.ctx, job.storage_options
 
     def _declared(
         self,
@@ -863,7 +863,7 @@ class TransactionRows(RowChanges):
                 )
         self._transaction._check_rows(self._job)
         return Declared(
-            key=self._job._key,
+            key=self._job.key,
             fingerprint=self._transaction._fingerprint,
             reason=reason,
             watermarks=watermarks,
@@ -876,7 +876,7 @@ class TransactionRows(RowChanges):
         transaction = self._transaction
         with transaction._lock:  # others may have changed it, or ended it, since the rows were read
             transaction._check_rows(self._job)
-            self._job._enter(Act.CHANGE)
+            self._job.enter(Act.CHANGE)
             if (pinned := transaction._pinned.get(self._job)) is not None:
                 change.pin(pinned)
             transaction._rows[self._job] = change
@@ -937,8 +937,8 @@ def transaction(
             begun = checked_jobs(members)
             if len(begun) < 2:
                 raise UsageError("tables: expected 2 to 32 jobs, got 1: commit it by its commit()")
-            check_places([job._ctx.store for job in begun])
-            return Transaction({job._url: job for job in begun})
+            check_places([job.ctx.store for job in begun])
+            return Transaction({job.url: job for job in begun})
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
@@ -1011,29 +1011,29 @@ def _may_pass(error: ManifestCommitError | None) -> bool:
 def _placed_advances(job: Job) -> tuple[Advance, ...]:
     """What it advances, each source named together with its table. [WM7]"""
     return tuple(
-        msgspec.structs.replace(each, source=f"{job._url} {each.source}") for each in job._advances
+        msgspec.structs.replace(each, source=f"{job.url} {each.source}") for each in job.advances
     )
 
 
 def _try_commit(job: Job, tried: int, earlier: Sequence[Job]) -> JobResult:
     """earlier: jobs, not committed yet, that go first: an error where one has its sources. [WM7]"""
-    url = job._url
-    result = JobResult(url=url, job_id="", key=job._key, tries=tried)
+    url = job.url
+    result = JobResult(url=url, job_id="", key=job.key, tries=tried)
     try:
-        job._check_home()
-        job._check_own()
+        job.check_home()
+        job.check_alone()
         outcome = job.outcome  # its block may have been left before
         if outcome is None:
-            before = [other._advances for other in earlier if other._url == url]
-            check_turn(job._ctx, job._advances, before)
-            was_tried = job._state is JobState.ENDED
-            outcome = job._commit(again=True) if was_tried else job._commit(publishing=False)
+            before = [other.advances for other in earlier if other.url == url]
+            check_turn(job.ctx, job.advances, before)
+            was_tried = job.state is JobState.ENDED
+            outcome = job.commit_now(again=True) if was_tried else job.commit_now(publishing=False)
             outcome = committed_or_raise(outcome, url)
     except ManifestCommitError as error:
-        return msgspec.structs.replace(result, job_id=job._id, error=error)
+        return msgspec.structs.replace(result, job_id=job.job_id, error=error)
     except Exception as error:  # one job's failure, of whatever kind, is not the others'
         failure = ManifestCommitError(f"{url}: {type(error).__name__}: {error}")
         failure.__cause__ = error
-        return msgspec.structs.replace(result, job_id=job._id, error=failure)
+        return msgspec.structs.replace(result, job_id=job.job_id, error=failure)
     job.outcome = outcome
     return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)

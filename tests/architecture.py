@@ -250,6 +250,18 @@ def foreign_privates(modules: Mapping[str, Module], allowed: Set[str]) -> Iterat
                 yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to others"
 
 
+def others_members(modules: Mapping[str, Module], owners: Mapping[str, str]) -> Iterator[str]:
+    """Private members of these classes that other modules use. owners: class -> its module. A name that a module defines is its own."""
+    for owner, home in owners.items():
+        body = next(node for node in modules[home].tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
+        private = {name for name in _defined(body) if re.fullmatch(r"_[A-Za-z]\w*", name)}
+        for name, module in modules.items():
+            foreign = private - {*_defined(module.tree)}
+            for node in ast.walk(module.tree) if name != home else ():
+                if isinstance(node, ast.Attribute) and node.attr in foreign:
+                    yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to {owner}"
+
+
 def _defined(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

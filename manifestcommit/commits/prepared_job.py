@@ -368,19 +368,19 @@ class JointUnit:
     """One table's work before its commit: a job, or a change of rows. What it has written so far,
     what makes it durable, and what it contributes to a joint commit."""
 
-    _operation: str
+    operation: str
 
     def __init__(self, ctx: TableContext) -> None:
-        self._ctx, self._id, self._url = ctx, "", ctx.store.url
-        self._record: KeyRecord | None = None  # of its key, if an earlier run has committed it
-        self._is_declared = True  # False: a rerun that declares no more than was said when it began
-        self._ledger = WriteTotals(ctx.tally, ctx.env.now_us)
-        self._entries: list[Entry] = []
-        self._manifests: list[ManifestRef] = []
-        self._touched: list[PartitionPattern] = []  # by the files in manifests
-        self._tasks = 0
-        self._meter: Meter | None = None
-        self._sealed = b""
+        self.ctx, self.job_id, self.url = ctx, "", ctx.store.url
+        self.key_record: KeyRecord | None = None  # of its key, if an earlier run has committed it
+        self.is_declared = True  # False: a rerun that declares no more than was said when it began
+        self.ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        self.entries: list[Entry] = []
+        self.manifests: list[ManifestRef] = []
+        self.touched: list[PartitionPattern] = []  # by the files in manifests
+        self.tasks = 0
+        self.meter: Meter | None = None
+        self.sealed = b""
         self._together: tuple[TogetherJob, ...] = ()
 
     @property
@@ -392,7 +392,7 @@ class JointUnit:
 
         Spec: KY3.
         """
-        return self._record is not None
+        return self.key_record is not None
 
     @property
     def metrics(self) -> JobMetrics:
@@ -403,18 +403,18 @@ class JointUnit:
 
         Spec: OB10.
         """
-        if self._meter is not None and self._meter.ended is not None:
-            return self._meter.ended
-        return self._measure().metrics("running")
+        if self.meter is not None and self.meter.ended is not None:
+            return self.meter.ended
+        return self.measure().metrics("running")
 
-    def _measure(self, phase: Phase = "both") -> Meter:
-        return self._ctx.meter(self._id, self._operation, self._ledger.summary(self._tasks), phase)
+    def measure(self, phase: Phase = "both") -> Meter:
+        return self.ctx.meter(self.job_id, self.operation, self.ledger.summary(self.tasks), phase)
 
-    def _takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
+    def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
         """The columns and the partitioning of what tasks write; UsageError where it is over."""
         raise NotImplementedError
 
-    def _add_written(
+    def add_written(
         self,
         entries: Iterable[Entry],
         manifests: Sequence[ManifestRef] = (),
@@ -429,65 +429,71 @@ class JointUnit:
         touched: the partitions of what is in the manifests; left out, they are looked for there.
         intake: what the tasks were handed.
         """
-        (schema, partition_by), files = self._takes(), list(entries)
-        self._ledger.take(files, manifests, intake)
-        self._entries += files
-        self._manifests += manifests
+        (schema, partition_by), files = self.takes(), list(entries)
+        self.ledger.take(files, manifests, intake)
+        self.entries += files
+        self.manifests += manifests
         if (touched or manifests) and schema is not None and partition_by is not None:
-            touched = touched or self._ctx.manifests.touched(
+            touched = touched or self.ctx.manifests.touched(
                 manifests, schema=schema, partition_by=partition_by
             )
-            self._touched = list(dedupe([*self._touched, *touched]))
-        self._tasks += tasks
+            self.touched = list(dedupe([*self.touched, *touched]))
+        self.tasks += tasks
 
-    def _touches(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
+    def touches(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
         """The partitions of all that it has written."""
-        own = (of_partition(partition_by, entry.partition) for entry in self._entries)
-        return dedupe([*self._touched, *own])
+        own = (of_partition(partition_by, entry.partition) for entry in self.entries)
+        return dedupe([*self.touched, *own])
 
-    def _began_at(self) -> Head:
+    def base_head(self) -> Head:
         """The head that it began under."""
         raise NotImplementedError
 
-    def _part(self) -> TablePart:
+    def part(self) -> TablePart:
         """What it would take to commit it together with others, as of now. [MT3]"""
         raise NotImplementedError
 
-    def _as_part(self) -> TablePart:
+    def take_part(self) -> TablePart:
         """The same; it is over then. [MT3]"""
-        return self._part()
+        return self.part()
 
-    def _forget_if_final(self, outcome: Outcome) -> None:
+    def forget_if_final(self, outcome: Outcome) -> None:
         """What follows from the outcome of a joint commit for reruns: of a change of rows nothing,
         since a rerun looks at the rows again. [AB6]"""
 
-    def _seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
         """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
         held: it waits for a process that publishes it. [CK5]"""
-        if not self._sealed:
-            head, change = self._began_at(), prepared_together(self._change(), together)
-            self._sealed = seal(self._ctx, head, change, self._record, held=held)
+        if not self.sealed:
+            head, change = self.base_head(), prepared_together(self.change(), together)
+            self.sealed = seal(self.ctx, head, change, self.key_record, held=held)
             self._together = together
         elif together != self._together:
-            raise UsageError(f"{self._url}: this job was prepared in another way; nothing was done")
+            raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
-    def _change(self) -> Write:
+    def change(self) -> Write:
         """What would be committed now."""
         raise NotImplementedError
 
-    def _prepare(self) -> str:
+    def make_durable(self) -> str:
         """Make it durable, so that any process can commit it or abort it; returns its id. Nothing
         is visible yet. The same bytes may be put again. [AB3]"""
-        put_prepared(self._ctx, self._id, self._sealed)
-        return self._id
+        put_prepared(self.ctx, self.job_id, self.sealed)
+        return self.job_id
+
+    def stage(self) -> str:
+        """Make it durable, for a process that looks at it and publishes it by its id, which is
+        returned. [CK5]"""
+        self.seal(held=True)
+        return self.make_durable()
 
 
 def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
     """Make jobs durable that are committed together, also again. units: by job id. [MT11] [AB3]"""
     for unit in units.values():
-        unit._seal(tuple(together))
+        unit.seal(tuple(together))
     for each in reversed(together):  # once the home's is there, all are
-        units[each.job]._prepare()
+        units[each.job].make_durable()
 
 
 # The states of a job in its own process and the acts that lead from one to another, as data.

@@ -273,8 +273,8 @@ def finish(
     if change.hold is not None and not planned:
         change.hold(change)
         kind, version = "pending", None
-        if change._record is not None:
-            kind, version = "already_committed", change._record.version
+        if change.key_record is not None:
+            kind, version = "already_committed", change.key_record.version
     elif planned and found is not None:
         kind = "planned"
         told["reads"], told["rewrites"] = (
@@ -284,7 +284,7 @@ def finish(
         kind = "unchanged"
     if kind is not None:
         return RowOutcome(
-            kind=kind, job_id=change._id, version=version, metrics=change.metrics, **told
+            kind=kind, job_id=change.job_id, version=version, metrics=change.metrics, **told
         )
     outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}
@@ -947,14 +947,14 @@ def _whole_rows(
     names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
     new = change.new(plan, source.write, plan, names)
     rules = Compiled([Rule()] if clauses.matched else [], [], [])
-    return Staged(plan, new, entries_of(change._ctx, plan, new), keys, rules, whole=True)
+    return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
 
 
 def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> Staged:
     """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
-    ctx, snapshot = change._ctx, change.snapshot
+    ctx, snapshot = change.ctx, change.snapshot
     assert snapshot.schema is not None
     columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
     table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()

@@ -102,7 +102,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     watermarks: Ranges | None = None
     based_on: int | None = None
-    hold: Callable[[RowChange], None] | None = None
+    hold: Callable[[RowChange], object] | None = None
     pinned: Pinned | None = None
 
 
@@ -164,23 +164,23 @@ class RowChange(JointUnit):
         key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
         super().__init__(ctx)
         self._advances, self.hold = advances_of(declared.watermarks), declared.hold
-        self._operation, self._key, self._reason = operation, key, reason
-        self.head, self._record = ctx.open(), None
+        self.operation, self._key, self._reason = operation, key, reason
+        self.head, self.key_record = ctx.open(), None
         if key is not None:
-            self.head, self._record = find_key_at(ctx, self.head, key)
+            self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         if self.snapshot.schema is None:
             raise UsageError(f"{ctx.store.url} has no columns yet, and no rows")
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
-        self._id = ctx.new_job(self.head)
+        self.job_id = ctx.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
-        self._told = BasedOn(declared.based_on)
+        self._read_version = BasedOn(declared.based_on)
         self._based_on: int | None = None
-        if self._record is None:
-            self._told.version(self.head, ctx.store.url)
+        if self.key_record is None:
+            self._read_version.version(self.head, ctx.store.url)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
         self._written: list[tuple[WritePlan, NewFiles]] = []
@@ -196,8 +196,8 @@ class RowChange(JointUnit):
         """Whether a commit would change a row or a column, or record a key or a position."""
         return bool(
             self._removed
-            or self._entries
-            or self._manifests
+            or self.entries
+            or self.manifests
             or self._edits
             or self._repartitions
             or self._advances
@@ -239,26 +239,26 @@ class RowChange(JointUnit):
         [CF17]"""
         pinned, read = self._pinned or (None, ())
         self._reads = bounded((*self._reads, *partitions, *read))
-        versions = (self._told.version(self.head, self._url), pinned)
+        versions = (self._read_version.version(self.head, self.url), pinned)
         version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
-        check_based_on(self._ctx, self.head, self._change())
+        check_based_on(self.ctx, self.head, self.change())
 
     def pin(self, pinned: Pinned) -> None:
         """Record what the commit has read of the table. [MT16]"""
         self._pinned = pinned
-        if self._record is None:
+        if self.key_record is None:
             self.read(())
 
     def rest_on(self, marks: Iterable[str]) -> None:
         """Record what the new rows say of the version they are from, before `read`. [CF17]"""
-        self._told.take(marks)
+        self._read_version.take(marks)
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
-        self._ctx.prove(self.snapshot.proven)
-        return plan_for(self.snapshot, url=self._url, job=self._id, sources=sources)
+        self.ctx.prove(self.snapshot.proven)
+        return plan_for(self.snapshot, url=self.url, job=self.job_id, sources=sources)
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: of this snapshot, by `scan.planning`. [CF7]"""
@@ -287,24 +287,24 @@ class RowChange(JointUnit):
         self._discard()
 
     def _discard(self) -> None:
-        store, names = self._ctx.store, set[str]()
+        store, names = self.ctx.store, set[str]()
         for plan, new in self._written:
-            names |= {entry.path for entry in entries_of(self._ctx, plan, new)}
+            names |= {entry.path for entry in entries_of(self.ctx, plan, new)}
             names |= {ref.path for ref in new.manifests}
         if self._is_writing:  # it failed, and has not said what it had written
-            names |= {info.name for info in store.list("") if self._id in info.name}
+            names |= {info.name for info in store.list("") if self.job_id in info.name}
         store.delete(sorted(names))
 
-    def _takes(self) -> tuple[Schema | None, tuple[int, ...]]:
+    def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
         return self.snapshot.schema, self.snapshot.partition_by
 
-    def _change(self) -> Write:
+    def change(self) -> Write:
         """The change that would be committed now."""
-        writes = bool(self._entries or self._manifests)
+        writes = bool(self.entries or self.manifests)
         return Write(
-            job=self._id,
+            job=self.job_id,
             birth=self.head.version,
-            operation=self._operation,
+            operation=self.operation,
             key=self._key,
             declared=self._said(),
             # a change that writes no file fits any columns
@@ -312,9 +312,9 @@ class RowChange(JointUnit):
             partition_by=self.snapshot.partition_by if writes or self._repartitions else None,
             repartitions=self._repartitions,
             edits=self._edits,
-            add=tuple(self._entries),
-            add_manifests=tuple(self._manifests),
-            touched=self._touches(self.snapshot.partition_by) if writes else (),
+            add=tuple(self.entries),
+            add_manifests=tuple(self.manifests),
+            touched=self.touches(self.snapshot.partition_by) if writes else (),
             remove=frozenset(self._removed),
             reads=self._reads,
             based_on=self._based_on,
@@ -323,44 +323,39 @@ class RowChange(JointUnit):
             checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
             if writes and self.is_checked
             else (),
-            summary=self._ledger.summary(self._tasks),
+            summary=self.ledger.summary(self.tasks),
         )
 
     def _said(self) -> str | None:
         if self._key is None:
             return None
-        is_as_begun = self._record is not None and not self._is_declared
+        is_as_begun = self.key_record is not None and not self.is_declared
         return as_begun(self._declared) if is_as_begun else self._declared
 
     def commit_or_lose(self) -> Outcome:
         """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
         done again: not where rows were read from a version before. [RC11] [CF17]"""
-        outcome, url = self.commit(), self._url
-        if is_lost(outcome) and self._told.version(self.head, url) is None:
+        outcome, url = self.commit(), self.url
+        if is_lost(outcome) and self._read_version.version(self.head, url) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
         return committed_or_raise(outcome, url)
 
-    def stage(self) -> None:
-        """Make it durable, for a process that looks at it and publishes it by its id. [CK5]"""
-        self._seal(held=True)
-        self._prepare()
-
-    def _began_at(self) -> Head:
+    def base_head(self) -> Head:
         return self.head
 
-    def _part(self) -> TablePart:
+    def part(self) -> TablePart:
         return TablePart(
-            ctx=self._ctx, head=self.head, change=self._change(), found=self.already_committed
+            ctx=self.ctx, head=self.head, change=self.change(), found=self.already_committed
         )
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
-        change = self._change()
-        meter = self._ctx.meter(change.job, change.operation, change.summary)
-        if self._record is not None:
-            return measured(found_outcome(self._ctx, self.head, change), meter)
-        return commit(self._ctx, self.head, change, meter=meter)
+        change = self.change()
+        meter = self.ctx.meter(change.job, change.operation, change.summary)
+        if self.key_record is not None:
+            return measured(found_outcome(self.ctx, self.head, change), meter)
+        return commit(self.ctx, self.head, change, meter=meter)
 
 
 def drop_removed(ctx: TableContext) -> int:
@@ -441,7 +436,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""
-        unit._add_written(
+        unit.add_written(
             self.entries,
             self.manifests,
             touched=self.touched,

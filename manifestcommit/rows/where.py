@@ -160,7 +160,7 @@ def _rewrite(
     default: Any,
 ) -> None:
     """Replace these files of the version before by files of the new columns and partitions."""
-    ctx, after = change._ctx, change.snapshot.schema
+    ctx, after = change.ctx, change.snapshot.schema
     assert before.schema is not None and after is not None
     there = {field.id: field for field in before.schema.fields}
     added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
@@ -259,7 +259,7 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     snapshot = change.snapshot
     assert snapshot.schema is not None
     change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
-    return planning.entries_table(change._ctx, snapshot, wanted.predicate)
+    return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
 def _by_partition(
@@ -298,7 +298,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
         None,
         merge=merge_schema,
         new_id=partial(next, ids),
-        url=change._ctx.store.url,
+        url=change.ctx.store.url,
     )
     check_missing(layout.missing, change.snapshot.properties, whole=False)
     change.evolve(layout.edits)
@@ -307,7 +307,7 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
 
 def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
-    ctx, snapshot = change._ctx, change.snapshot
+    ctx, snapshot = change.ctx, change.snapshot
     plan = change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)

@@ -79,8 +79,8 @@ def write_parts(
         for schema, reading in found:
             if reading:
                 source.reading = reading  # for errors of this process
-            job._based_on.take(arrow_marks(schema.metadata))
-            plan = job._plan_write(from_arrow(schema, job._ctx.new_field_id), **how)
+            job.based_on.take(arrow_marks(schema.metadata))
+            plan = job.plan_write(from_arrow(schema, job.ctx.new_field_id), **how)
         if not parts:
             break
         known += [schema for schema, _ in found]
@@ -106,7 +106,7 @@ def write_parts(
 
 def _count(chunk: Chunk, spark: SparkSession) -> int:
     """How many parts: one for each core, unless they were too small or too large."""
-    from ..spark.tasks import is_connect
+    from ..spark.versions import is_connect
 
     cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(1, min(cores, chunk.bytes // _LEAST_BYTES), -(-chunk.bytes // _MOST_BYTES))

@@ -53,8 +53,7 @@ from ..format.spark_json import CHAR_VARCHAR, has_collation
 from ..rows.clauses import session_of
 from .scan import spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
-from .tasks import is_connect
-from .versions import query_loggers
+from .versions import is_connect, query_loggers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -41,8 +41,8 @@ from ..scan.arrow_dataset import constants_in
 from .conditions import check_repeatable, evaluating, told_once, understand
 from .dataframe import read_snapshot
 from .scan import check_running, marks_of, quoted, read_files, read_named, spark_schema
-from .tasks import check_reachable, is_connect, mapped, raising_ours
-from .versions import frame_of, sound
+from .tasks import check_reachable, mapped, raising_ours
+from .versions import frame_of, is_connect, sound
 from .writing import write_dataframe
 
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ class SparkMatch:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
-            self._change._ctx.store.url,
+            self._change.ctx.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
             columns=None if columns is None else list(columns),

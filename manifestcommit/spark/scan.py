@@ -39,7 +39,7 @@ from ..scan.planning import matching_groups
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
-from .tasks import StoreSource, check_reachable, is_connect, registered_name, rows_of
+from .tasks import StoreSource, check_reachable, registered_name, rows_of
 from .versions import (
     UNREAD_TYPES,
     DataSourceReader,
@@ -47,6 +47,7 @@ from .versions import (
     arrow_schema_of,
     check_feature,
     has,
+    is_connect,
 )
 
 if TYPE_CHECKING:

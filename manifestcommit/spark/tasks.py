@@ -137,11 +137,6 @@ def unlogged() -> Iterator[None]:
         _QUIET.on = before
 
 
-def is_connect(spark: Any) -> bool:
-    """Whether the session (or DataFrame, or Column) uses Spark Connect, without a JVM here."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
 class StoreSource(DataSource):
     """A data source that opens stores with the options of its class; without any, with the
     environment's. author: who registered it, since Spark commits in processes of its own. [OB15]"""

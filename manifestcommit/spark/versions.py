@@ -41,6 +41,7 @@ __all__ = [
     "check_pandas",
     "frame_of",
     "has",
+    "is_connect",
     "query_loggers",
     "sound",
     "version_of",
@@ -54,21 +55,25 @@ Name = Literal[
     "format",
     "discovery",
     "limit",
+    "queries",
     "variant",
 ]
 
 
+OLDEST: Version = (3, 5)
+
+
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that not every supported Spark can do. what: as users name it; since: the first
-    version; instead: the way round; connect: whether Spark Connect sessions have it, too."""
+    version; instead: the way round; connect: the first with which Spark Connect sessions have it,
+    too, None: none yet."""
 
     what: str
     since: Version
     instead: str
-    connect: bool = True
+    connect: Version | None = OLDEST
 
 
-OLDEST: Version = (3, 5)
 FEATURES: dict[Name, Feature] = {
     "library": Feature(
         what="`mc.write`, `mc.read_committed`, also in `foreachBatch`", since=OLDEST, instead=""
@@ -80,7 +85,7 @@ FEATURES: dict[Name, Feature] = {
         what="`recoverable=True`",
         since=(4, 0),
         instead="leave it out: a rerun computes all tasks",
-        connect=False,
+        connect=None,
     ),
     "format": Feature(
         what='`format("manifestcommit")`, for batches and for streams as sink and source',
@@ -96,6 +101,12 @@ FEATURES: dict[Name, Feature] = {
         what='`format("manifestcommit")` without `mc.register(spark)`',
         since=(4, 1),
         instead="call mc.register(spark) once for each session",
+    ),
+    "queries": Feature(
+        what="queries of tables by `mc.sql`",
+        since=OLDEST,
+        instead="use spark.sql over the names of mc.attach",
+        connect=(4, 0),
     ),
     "variant": Feature(
         what="columns of the type variant",
@@ -137,14 +148,28 @@ def has(name: Name) -> bool:
     return FEATURES[name].since <= SPARK
 
 
-def check_feature(name: Name) -> None:
-    """UsageError if this Spark lacks the feature: which has it, and what to do. [SP45]"""
-    if not has(name):
-        feature = FEATURES[name]
+def is_connect(spark: Any) -> bool:
+    """Whether the session (or DataFrame, or Column) uses Spark Connect, without a JVM here."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_feature(name: Name, spark: Any = None) -> None:
+    """UsageError if this Spark lacks the feature: which has it, and what to do. spark: the session,
+    or a DataFrame of it, where it makes a difference whether that is one of Connect. [SP45]"""
+    feature, place = FEATURES[name], "Spark"
+    since: Version | None = feature.since
+    if spark is not None and is_connect(spark):
+        since, place = feature.connect, "Spark Connect"
+    what = feature.what.replace("`", "")
+    if since is None:
         raise UsageError(
-            f"{feature.what.replace('`', '')} needs Spark {_shown(feature.since)} or newer, and "
-            f"this is Spark {pyspark.__version__}; nothing was done. Use a newer one, or "
-            f"{feature.instead}."
+            f"{what} is not available in Spark Connect sessions; nothing was done. Use a classic "
+            f"session, or {feature.instead}."
+        )
+    if since > SPARK:
+        raise UsageError(
+            f"{what} needs {place} {_shown(since)} or newer, and this is Spark "
+            f"{pyspark.__version__}; nothing was done. Use a newer one, or {feature.instead}."
         )
 
 

@@ -50,7 +50,6 @@ from .tasks import (
     check_can_write,
     check_reachable,
     check_sent,
-    is_connect,
     message_rows,
     messages_of,
     raising_ours,
@@ -61,6 +60,7 @@ from .versions import (
     WriterCommitMessage,
     check_feature,
     check_pandas,
+    is_connect,
     sound,
 )
 
@@ -417,12 +417,7 @@ _PLANNING = threading.Lock()
 def check_recoverable(df: DataFrame) -> None:
     """UsageError if tasks cannot be chosen one by one, or Spark itself computes other partitions in
     each run; nothing has been done then. [AB6] [SP5]"""
-    check_feature("recoverable")
-    if is_connect(df):
-        raise UsageError(
-            "recoverable=True is not available in Spark Connect sessions, which cannot run chosen "
-            "tasks only; nothing was done. Leave it out, or run the job in a classic session."
-        )
+    check_feature("recoverable", df)
     check_pandas("recoverable=True writes through")
     if settings_of(df.sparkSession).get(_PIPELINED, "false").lower() != "false":
         raise _refusal(f"with {_PIPELINED} a task that fails may look finished")

@@ -39,8 +39,7 @@ from ..rows.clauses import Delete, Insert, Update
 from ..runtime.outcome import Outcome
 from ..spark.scan import check_running, marks_of, quoted
 from ..spark.spark_internals import session_of
-from ..spark.tasks import is_connect
-from ..spark.versions import SPARK
+from ..spark.versions import check_feature
 from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark
@@ -349,11 +348,8 @@ class Reads:
             for each in references(text, tree)
             if (place := self._names.find(each.name)) is not None
         ]
-        if places and is_connect(self._spark) and SPARK < (4, 0):
-            raise UsageError(
-                "mc.sql reads tables in Spark Connect from Spark 4.0 on; nothing was done. Use a "
-                "newer Spark, or spark.sql over the names of mc.attach"
-            )
+        if places:
+            check_feature("queries", self._spark)
         frames: dict[str, Any] = dict(self._frames.values())
         if places:
             df = self._spark.sql(spliced(text, places, braces=True), **frames)

@@ -8,6 +8,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -23,6 +24,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit import checks
 from manifestcommit.cli import main as main_module
+from manifestcommit.job import PUBLIC
 from manifestcommit.transactions import PreparedTransaction
 
 # What the modules import for type checkers only: in annotations they are names without a value.
@@ -67,7 +69,11 @@ def callables() -> Iterator[tuple[str, Any]]:
             continue
         for name in dir(kind):
             found = inspect.getattr_static(kind, name)
-            if name.startswith("_") or getattr(found, "__module__", "manifestcommit").partition(".")[0] != "manifestcommit":
+            if (
+                name.startswith("_")
+                or (kind is mc.Job and name not in PUBLIC)
+                or getattr(found, "__module__", "manifestcommit").partition(".")[0] != "manifestcommit"
+            ):
                 continue
             if isinstance(found, property) and (found.fget.__module__ or "").startswith("manifestcommit"):
                 yield f"{kind.__name__}.{name}", found.fget
@@ -99,6 +105,14 @@ def named(hint: Any) -> Iterator[type]:
 def test_there_are_no_fewer_than_there_were() -> None:
     assert len(CALLABLES) > 60 and {"write", "Table", "Table.compact", "Job.abort", "gc", "Table.plan_gc"} <= CALLABLES.keys()
     assert mc.__all__ == sorted(mc.__all__) and set(mc.__all__) <= set(dir(mc))
+
+
+def test_a_job_shows_what_is_public_of_it(tmp_path: Path) -> None:
+    """Its other members are for the package: neither a prompt nor the reference page lists them."""
+    job = mc.begin(tmp_path / "t")
+    page = (Path(__file__).parents[2] / "docs/reference/job.md").read_text("utf-8")
+    assert dir(job) == sorted(PUBLIC) and all(hasattr(job, name) for name in PUBLIC)
+    assert f"members: [{', '.join(each for each in PUBLIC if each != 'outcome')}]" in page
 
 
 @pytest.mark.parametrize("name", CALLABLES)

@@ -78,11 +78,11 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     waiting.advance("s", 0, 5)
     head = mine.open()
     group = GroupCommit(mine, waiting.id, Committers.GROUP)
-    change = mine.signed(waiting._change(), head.snapshot.properties)
+    change = mine.signed(waiting.change(), head.snapshot.properties)
     assert group.publish(change, change.summary)
     carrier = GroupCommit(other, other.new_job(head), Committers.GROUP)
     carrier.saw({waiting.id: 100})
-    own = Job(other)._change()
+    own = Job(other).change()
     (carried,) = carrier.carry(head.snapshot, own, ConflictInputs()).commits
     assert (carried.job, carried.message, carried.metadata, carried.author) == (waiting.id, "by ann", {"by": "ann"}, Author(user="ann"))
     outcome = commit_prepared(other, waiting.id)

@@ -218,9 +218,9 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
 
     def insert(said: int | None = None) -> Any:
         job = Job(table, based_on=said)
-        job._based_on.take(marks, appends=True)
+        job.based_on.take(marks, appends=True)
         job.write(rows(8))
-        return job._commit()
+        return job.commit_now()
 
     assert insert().committed
     with pytest.raises(CommitConflictError, match=r"\(append\) has read day=2013") as raised:
@@ -230,7 +230,7 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
     assert ids(root) == [1, 2, 8, 8]
     assert error_of(insert(4), root) is None
     job = Job(table)
-    job._based_on.take((), appends=True)
+    job.based_on.take((), appends=True)
     job.write(rows(9))
     append(root, 10)
     assert job.commit().committed, "rows that tell no version have read nothing"
@@ -242,11 +242,11 @@ def test_a_recoverable_append_that_has_read_the_table_is_a_new_job_after_its_con
 
     def insert(*, append_between: bool) -> Any:
         job = Job(table, key="K", fingerprint="the same rows", recoverable=True)
-        job._based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
+        job.based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
         job.write(rows(8))
         if append_between:
             append(root, 3)
-        return job._commit()
+        return job.commit_now()
 
     with pytest.raises(CommitConflictError) as raised:
         raise error_of(insert(append_between=True), root) or AssertionError("committed")

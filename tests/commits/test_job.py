@@ -281,9 +281,9 @@ def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
     """[LY4] [CM13]"""
     store = CountingStore(memory())
     job = Job(TableContext(store), key="k")
-    assert job._id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
+    assert job.job_id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
     made = job.id
-    assert made and job._id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
+    assert made and job.job_id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
     before = store.requests()
     assert job.id == made and store.requests() == before
 
@@ -301,8 +301,8 @@ def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -
     job = Job(TableContext(store), key="k", fingerprint="f", recoverable=True)
     with pytest.raises(StoreError, match="no answer"):
         _ = job.id
-    assert failed and job._id == ""
-    assert job.id == job._id != "" and open_head(store).version == 1
+    assert failed and job.job_id == ""
+    assert job.id == job.job_id != "" and open_head(store).version == 1
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------------------

@@ -503,7 +503,7 @@ def test_preparing_n_tables_takes_2n_requests(count: int) -> None:
 def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """[MT11] [AB3]"""
     jobs = begun(lake[:2])
-    real = type(jobs[0])._prepare
+    real = type(jobs[0]).make_durable
     failed: list[Any] = []
 
     def once(job: Any) -> str:

@@ -36,13 +36,13 @@ def run_batch(store: CountingStore, number: int) -> Counter[str]:
     """One file's worth of a batch: planned by one job object, committed by another one; the requests of both."""
     store.reset()
     planning = Job(TableContext(store))
-    plan = planning._plan_write(SCHEMA)
-    change = planning._change()
+    plan = planning.plan_write(SCHEMA)
+    change = planning.change()
     committing = Job(TableContext(store))
-    committing._resume(change, began_us=0)
-    committing._take_batch(StreamBatch(name="q", query="q", batch=number))
+    committing.resume(change, began_us=0)
+    committing.take_batch(StreamBatch(name="q", query="q", batch=number))
     path = f"00000-{secrets.token_hex(8)}-0-{plan.job}.parquet"
-    committing._add_written([Entry(path=path, rows=1, bytes=1000, job=plan.job)])
+    committing.add_written([Entry(path=path, rows=1, bytes=1000, job=plan.job)])
     outcome = committing.commit()
     assert (outcome.kind, outcome.job_id) == ("committed", plan.job)
     return store.requests()
@@ -70,9 +70,9 @@ def test_ten_thousand_batches_leave_one_record_and_a_bounded_head() -> None:
     head_bytes = []
     for number in range(MANY):
         job = Job(session)
-        job._take_batch(StreamBatch(name="q", query="q", batch=number))
-        plan = job._plan_write(SCHEMA)
-        job._add_written([Entry(path=f"{number:05}-{secrets.token_hex(8)}-0-{plan.job}.parquet", rows=1, bytes=1000, job=plan.job)])
+        job.take_batch(StreamBatch(name="q", query="q", batch=number))
+        plan = job.plan_write(SCHEMA)
+        job.add_written([Entry(path=f"{number:05}-{secrets.token_hex(8)}-0-{plan.job}.parquet", rows=1, bytes=1000, job=plan.job)])
         outcome = job.commit()
         assert outcome.kind == "committed" and outcome.version is not None
         head_bytes.append(len(store.get(version_name(outcome.version))))

@@ -183,16 +183,16 @@ def test_every_part_of_a_write_is_in_its_name() -> None:
     assert len(PLANS) + 2 == len(WritePlan.__struct_fields__), "what is added to a plan is tried here, and named as added later"
     store = table()
     job = begin(store)
-    recovery = job._recovery
+    recovery = job.recovery
     assert recovery is not None
-    plan = job._plan_write(_schema(store))
+    plan = job.plan_write(_schema(store))
     name = recovery.work(plan, tasks=4, same="s").name
     assert plan.shared
     for other in ({"url": "s3://else/where"}, {"shared": False}):
         assert recovery.work(msgspec.structs.replace(plan, **other), tasks=4, same="s").name == name
     others = [recovery.work(each(plan), tasks=4, same="s").name for each in PLANS.values()]
     others += [recovery.work(plan, tasks=5, same="s").name, recovery.work(plan, tasks=4, same="S").name]
-    job._plan_write(_schema(store))
+    job.plan_write(_schema(store))
     others.append(recovery.work(plan, tasks=4, same="s").name)  # the second write of the job
     assert len({name, *others}) == 1 + len(others)
     assert len(name) == 32 and set(name) <= set("0123456789abcdef")
@@ -227,7 +227,7 @@ def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run()
         jobs.append(begin(store))
         for each in writes:
             jobs[-1].write(each, merge_schema=True)
-    ids = [[edit.id for edit in job._change().edits] for job in jobs]
+    ids = [[edit.id for edit in job.change().edits] for job in jobs]
     assert ids[0] == ids[1] and len(set(ids[0])) == 2 and ids[2] == ids[0][1:]
     assert len(left(store, "task-")) == 4, "the second took the first's files over"
     jobs[1].commit()
@@ -252,7 +252,7 @@ def test_whoever_comes_second_lists_the_files_of_the_first() -> None:
     job.write(rows([7], day="a"))
     (quick,) = held
     assert job.id == quick.id
-    assert job._change().add == quick._change().add
+    assert job.change().add == quick.change().add
     assert sum(job.id in info.name for info in store.list("day=")) == 3, "its own is there, and of no use"
     assert {job.commit().version, quick.commit().version} == {3} and read_ids(store) == [1, 7]
 
@@ -508,7 +508,7 @@ def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_f
     written(healthy, 7)
     (number,) = (call.number for call in healthy.calls if "/task-" in call.name and call.kind == "put_if_absent")
     mine = written(FaultStore(store, {number: "request_lost"}, on_call=between), 7)
-    assert mine._change().add == others[0]._change().add
+    assert mine.change().add == others[0].change().add
 
 
 def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> None:
@@ -625,10 +625,10 @@ def test_a_hostile_task_is_refused_by_name(how: str) -> None:
     with pytest.raises(CorruptMetadataError, match="damaged") as raised:
         begin(store).write(rows([7], day="a"))
     assert raised.value.object_name == name and name in str(raised.value)
-    assert lost._recovery is not None
-    plan = lost._plan_write(_schema(store))
-    lost._recovery._write = (1, 0)
-    work = lost._recovery.work(plan, tasks=1, same="the same")
+    assert lost.recovery is not None
+    plan = lost.plan_write(_schema(store))
+    lost.recovery._write = (1, 0)
+    work = lost.recovery.work(plan, tasks=1, same="the same")
     assert object_names.task_name(lost.id, work.name, 0) == name
     with pytest.raises(CorruptMetadataError, match="damaged"):
         work.finish(store, session(store).env, 0, ())

@@ -140,7 +140,7 @@ def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs() -> None
     write(store, rows([1]))
     job = begin(store)
     job.write(rows([2]))
-    job._ctx.store = counted = CountingStore(store)
+    job.ctx.store = counted = CountingStore(store)
     job.prepare()
     assert counted.requests() == {"list": 1, "put_if_absent": 1}
     counted = CountingStore(store)

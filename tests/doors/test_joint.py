@@ -185,7 +185,7 @@ def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
     coordinator = mc.transaction(lake[:2])
     for name in coordinator:
         coordinator[name].write(DAY)
-    parts = [coordinator[name]._as_part() for name in coordinator]
+    parts = [coordinator[name].take_part() for name in coordinator]
     assert stopped(parts, 2) is None
     member = next(path for path in lake[:2] if open_head(open_store(path)).top is not None)
     mc.write(DAY.slice(0, 1), member)

@@ -40,7 +40,7 @@ def put(change: RowChange, each: TableContext, table: pa.Table, sources: Any = (
         for batch in table.to_batches():
             writer.write(batch)
         entries = writer.close()
-    change._add_written(entries, intake=writer.intake)
+    change.add_written(entries, intake=writer.intake)
     return entries
 
 

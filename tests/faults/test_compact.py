@@ -123,9 +123,9 @@ def test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recog
 def batch(store: Store, number: int) -> Outcome:
     """A batch of a streaming query, of one row."""
     job = begin(store)
-    job._take_batch(StreamBatch(name="q %é", query="q1", batch=number))
+    job.take_batch(StreamBatch(name="q %é", query="q1", batch=number))
     job.write(rows([100 + number], day="x"))
-    return job._commit()
+    return job.commit_now()
 
 
 def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:

@@ -282,7 +282,7 @@ def test_a_job_that_lists_files_of_a_fenced_job_is_fenced() -> None:
     write(store, rows([4]))
     expire(store, fence=4, expired=1)
     new = begin(store)
-    new._add_written(adopted)
+    new.add_written(adopted)
     with pytest.raises(JobFencedError):
         new.commit()
     assert read_ids(store) == [2, 3, 4]

@@ -530,7 +530,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     session = TableContext(store)
     session.open()
     asking = GroupCommit(session, theirs.id, Committers.GROUP)
-    assert asking.publish(theirs._change(), theirs._change().summary)
+    assert asking.publish(theirs.change(), theirs.change().summary)
     mc.Table(path).add_constraint("positive", "amount > 0")
     mine = TableContext(store)
     head = mine.open()
@@ -541,8 +541,8 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     assert theirs.id in head.waiting
     from manifestcommit.commits.commit_loop import load_conflict_inputs
 
-    assert group.carry(head.snapshot, own._change(), load_conflict_inputs(mine, head, own._change())).commits == ()
-    outcome = commit(mine, mine.open(), theirs._change(), committers=Committers.ANY_WRITER)
+    assert group.carry(head.snapshot, own.change(), load_conflict_inputs(mine, head, own.change())).commits == ()
+    outcome = commit(mine, mine.open(), theirs.change(), committers=Committers.ANY_WRITER)
     assert outcome.kind == "conflict" and outcome.conflict is not None and outcome.conflict.rule == "constraint_violated"
     assert str(mc.Table(path).resolve(theirs.id)) == "aborted"
 

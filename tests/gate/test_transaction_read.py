@@ -214,7 +214,7 @@ def test_a_table_of_a_transaction_goes_by_its_name_its_paths_and_its_object(tmp_
     for tables in ([sales, customers], {"c": customers, "s": sales}, ["customers", paths[0]]):
         with mc.transaction(tables) as tx:  # type: ignore[arg-type]
             names = [sales, paths[0], str(paths[0]), "./sales", sales.url, "s" if "c" in tables else "sales"]
-            assert {tx[name]._url for name in names} == {tx.read(name).url for name in names} == {sales.url}
+            assert {tx[name].url for name in names} == {tx.read(name).url for name in names} == {sales.url}
             tx.rows(customers).delete(where="x = 1")
             with pytest.raises(mc.errors.UsageError, match="this transaction has no table 'sale'; it has '"):
                 tx["sale"]

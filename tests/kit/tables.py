@@ -187,7 +187,7 @@ def put_version(store: Store, head: Head, *, commit: Commit | None = None, **cha
 
 def change_of(job: Job) -> Write:
     """What the job would commit now."""
-    return job._change()
+    return job.change()
 
 
 def rewrite_here(store: Store) -> Rewrite:

@@ -130,7 +130,7 @@ def test_a_group_commit_counts_for_every_job_that_it_carries(tmp_path: Path) -> 
     carried = CombinedCommit(snapshot=head)
     for number, job in enumerate(jobs):
         now_us = head.committed_at + number + 1
-        carried = carry(carried, job._change(), commit_id="c", now_us=now_us, writer="w")
+        carried = carry(carried, job.change(), commit_id="c", now_us=now_us, writer="w")
     made = carried.snapshot
     assert made.advanced_at == {f"s{number}": head.committed_at + number + 1 for number in range(2)}
     assert made.data_at == head.committed_at + 2

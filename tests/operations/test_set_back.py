@@ -301,7 +301,7 @@ def test_a_batch_that_was_planned_before_a_rollback_is_refused(then: str) -> Non
     before = open_head(store).version
     stale = begin(store)
     stale.write(rows([33]))
-    stale._take_batch(StreamBatch(name=NAME, query="q1", batch=3))
+    stale.take_batch(StreamBatch(name=NAME, query="q1", batch=3))
     commit_batch(store, 3)
     assert rollback(session(store), before, reason="x").committed
     if then == "gc":
@@ -309,7 +309,7 @@ def test_a_batch_that_was_planned_before_a_rollback_is_refused(then: str) -> Non
     elif then == "a rollback to after it":
         write(store, rows([2]))
         assert rollback(session(store), before + 2, reason="x").committed
-    refused = stale._commit()
+    refused = stale.commit_now()
     assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
     assert open_head(store).snapshot.set_back_queries == {"q1": before + 2}
     assert commit_batch(store, 3).kind == "committed"
@@ -327,7 +327,7 @@ def test_a_batch_is_refused_whatever_the_names_under_which_its_query_has_committ
     }
     job = begin(store)
     job.write(rows([100 + back_to]))
-    job._take_batch(StreamBatch(name="c", query="q1", batch=back_to + 1))
+    job.take_batch(StreamBatch(name="c", query="q1", batch=back_to + 1))
     stale = msgspec.structs.replace(change_of(job), birth=versions[back_to])
     made = rollback(session(store), versions[back_to], reason="x").version
     assert open_head(store).snapshot.set_back_queries == {"q1": made}
@@ -344,15 +344,15 @@ def test_a_batch_of_the_same_number_that_another_plan_made_is_not_what_the_next_
     assert commit_batch(store, 1, id=10).committed
     stale = begin(store)
     stale.write(rows([20]))
-    stale._take_batch(StreamBatch(name=NAME, query="q1", batch=2))
+    stale.take_batch(StreamBatch(name=NAME, query="q1", batch=2))
     assert rollback(session(store), first, reason="x").committed
-    refused = stale._commit()
+    refused = stale.commit_now()
     assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
     fresh = begin(store)
-    fresh._take_batch(StreamBatch(name=NAME, query="q1", batch=2))
+    fresh.take_batch(StreamBatch(name=NAME, query="q1", batch=2))
     fresh.write(rows([2]))
     assert rollback(session(store), first, reason="nothing that it takes back is of that query").committed
-    assert fresh._commit().committed and read_ids(store) == [0, 1, 2]
+    assert fresh.commit_now().committed and read_ids(store) == [0, 1, 2]
 
 
 def test_a_batch_that_was_there_when_it_was_planned_is_not_told_as_committed_once_it_was_taken_back() -> None:
@@ -362,9 +362,9 @@ def test_a_batch_that_was_there_when_it_was_planned_is_not_told_as_committed_onc
     before = open_head(store).version
     commit_batch(store, 0)
     again = begin(store)
-    again._take_batch(StreamBatch(name=NAME, query="q1", batch=0))
+    again.take_batch(StreamBatch(name=NAME, query="q1", batch=0))
     assert rollback(session(store), before, reason="x").committed
-    refused = again._commit()
+    refused = again.commit_now()
     assert refused.conflict is not None and refused.conflict.rule == "stream_was_set_back"
 
 
@@ -373,9 +373,9 @@ def test_a_job_whose_record_is_gone_is_not_told_that_its_batch_is_of_another() -
     store = memory()
     write(store, rows([1]))
     first = begin(store)
-    first._take_batch(StreamBatch(name=NAME, query="q1", batch=0))
+    first.take_batch(StreamBatch(name=NAME, query="q1", batch=0))
     first.write(rows([10]))
-    assert first._commit().kind == "committed"
+    assert first.commit_now().kind == "committed"
     for batch in (1, 2):
         commit_batch(store, batch)
         gc_run(session(store), Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0))

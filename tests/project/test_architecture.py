@@ -22,6 +22,7 @@ from tests.architecture import (
     crowded,
     foreign_privates,
     impure_calls,
+    others_members,
     outside_imports,
     read_modules,
     silent_ignores,
@@ -298,6 +299,20 @@ PRIVATE_TO_OTHERS = {f"{PACKAGE}.{name}" for name in ("filter.arrow_expression",
 def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
     none(found for found in foreign_privates(modules, PRIVATE_TO_OTHERS) if not re.search(r"\._(replace|actions|exit) is", found))
     assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
+
+
+# What transactions, changes of rows, quarantine and Spark do with jobs has plain names.
+OF_JOBS = {"Job": f"{PACKAGE}.job", "JointUnit": f"{PACKAGE}.commits.prepared_job"}
+
+
+def test_private_members_of_jobs_are_used_by_their_own_module_only(ours) -> None:
+    none(others_members(ours, OF_JOBS))
+
+
+def test_a_use_of_anothers_private_member_is_seen(tmp_path: Path) -> None:
+    uses = "def f(job):\n    return job._id\n"
+    tree = plant(tmp_path, {"p/job.py": "class Job:\n    def __init__(self):\n        self._id = 1\n", "p/table.py": uses})
+    assert list(others_members(tree, {"Job": "p.job"})) == ["p.table:2: job._id is private to Job"]
 
 
 # Come with the package, and are loaded for a terminal, for a text in SQL, and for memory and other stores, only.

@@ -24,6 +24,7 @@ import pytest
 import manifestcommit as mc
 import manifestcommit.testing
 from manifestcommit import checks, errors, store
+from manifestcommit.job import PUBLIC as PUBLIC_OF_JOB
 
 # First words of docstrings: whether a word is a verb in the imperative, no rule can say. Add to it what is one.
 _VERBS = """
@@ -112,7 +113,11 @@ def members() -> Iterator[tuple[str, Any]]:
         for name in sorted(dir(kind)):
             found = inspect.getattr_static(kind, name)
             found = getattr(found, "__func__", found)
-            if name.startswith("_") or not is_ours(found.fget if isinstance(found, property) else found):
+            if (
+                name.startswith("_")
+                or (kind is mc.Job and name not in PUBLIC_OF_JOB)
+                or not is_ours(found.fget if isinstance(found, property) else found)
+            ):
                 continue
             if not isinstance(found, property | types.FunctionType):
                 continue

@@ -22,9 +22,9 @@ NAME = "flights %=+#'é🦆"
 def commit_batch(store: object, number: int, *, query: str = "q1", name: str = NAME, id: int | None = None) -> Outcome:
     """One row per batch, its id the batch's number."""
     job = begin(store)  # type: ignore[arg-type]
-    job._take_batch(StreamBatch(name=name, query=query, batch=number))
+    job.take_batch(StreamBatch(name=name, query=query, batch=number))
     job.write(rows([number if id is None else id]))
-    return job._commit()
+    return job.commit_now()
 
 
 @pytest.mark.parametrize(

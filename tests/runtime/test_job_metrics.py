@@ -117,7 +117,7 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     written(store).commit()
     entries = written(store)._entries
     job = begin(store)
-    job._add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
+    job.add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
     job.write(ROWS)
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.rows_read is None and outcome.metrics.rows_committed == 6
@@ -211,7 +211,7 @@ def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> Non
             raise mc.errors.StoreUnclearError("by the test")
 
     faulty = session(FaultStore(store, on_call=lose))
-    outcome = commit(faulty, open_head(store), job._change(), Limits(unclear_tries=4))
+    outcome = commit(faulty, open_head(store), job.change(), Limits(unclear_tries=4))
     found = outcome.metrics
     assert found is not None and (found.kind, found.unknowns, found.retries, found.attempts) == ("unknown", 4, 3, 1)
     assert found.rows_written == 3 and found.rows_committed == 0 and told[-1] == found
@@ -327,7 +327,7 @@ def test_a_jobs_retries_are_those_since_it_began() -> None:
     store.retries = 7
     job = written(store)
     store.retries = 10
-    job._add_written([], intake=InputTotals(retries=20))
+    job.add_written([], intake=InputTotals(retries=20))
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.retries == 23 == summary_of(store).retries
 

@@ -80,7 +80,7 @@ def _commit_together(crew: Sequence[Worker], running: Sequence[Running], written
     for worker in crew:
         worker.asks()
     try:
-        outcomes = commit_jointly([job._as_part() for job, _ in written])
+        outcomes = commit_jointly([job.take_part() for job, _ in written])
     except StoreError as error:  # before anything was decided
         for worker, each, one in zip(crew, told, running, strict=True):
             worker.world.oracle.told_not(each.job, f"not committed ({type(error).__name__})")
@@ -120,7 +120,7 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
         jobs = {told.table: told.job for _, told in written}
         crew[0].world.joint.append(jobs)
         crew[0].world.together.append(jobs)
-        together = together_of([job._part() for job, _ in written])
+        together = together_of([job.part() for job, _ in written])
         for worker in crew:
             worker.world.oracle.prepared_with(jobs[worker.table_id], together[0].job)
         try:

@@ -223,7 +223,7 @@ class Worker:
         job, told = self.written(running, work)
         self._since = len(self.world.oracle.chain)
         try:
-            outcome = job._commit()
+            outcome = job.commit_now()
         except StoreError as error:
             if not self.says("again"):
                 if not told.shared:
@@ -236,7 +236,7 @@ class Worker:
         return self.settled(running, outcome, told)
 
     def _again(self, running: Running, job: Job) -> Outcome:
-        outcome = job._commit(again=True)
+        outcome = job.commit_now(again=True)
         if outcome.kind == "aborted":
             # an earlier attempt without a response may conflict in the same way with what it has published [CM21]
             running.note(gives_up=job.id)
@@ -251,8 +251,8 @@ class Worker:
         self.world.prepared.append(job.id)
         if held:
             self.world.oracle.staged.add(job.id)
-        job._seal(held=held)
-        return job._prepare()
+        job.seal(held=held)
+        return job.make_durable()
 
     def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the history."""
@@ -264,7 +264,7 @@ class Worker:
         key = work.key if batch is None else f"{QUERY}, batch {batch.batch}"
         running.note(**_identity(job.id), key=key, advances=advances, shared=shared or work.recoverable)
         if batch is not None:
-            job._take_batch(batch)
+            job.take_batch(batch)
         for source, (start, end) in advances.items():
             job.advance(source, start, end)
         day = DAYS[work.day]
@@ -279,23 +279,23 @@ class Worker:
 
     def declare_job(self, running: Running, job: Job) -> tuple[Job, Operation]:
         """Report and record a job that has written all that it is to commit."""
-        running.note(**_identity(job.id), key=job._key, adds=_added(job._change().add))
+        running.note(**_identity(job.id), key=job.key, adds=_added(job.change().add))
         self.world.oracle.declare(running.operation)
         return job, running.operation
 
     def _write(self, job: Job, work: Work) -> dict[str, str]:
-        plan = job._plan_write(SCHEMA, partition_by=["day"])
-        recovery: Recovery | None = job._recovery
+        plan = job.plan_write(SCHEMA, partition_by=["day"])
+        recovery: Recovery | None = job.recovery
         if recovery is None:
             entries = self._put_files(job, plan.constraints, work.day, work.files)
-            job._add_written(entries)
+            job.add_written(entries)
         else:
             same = recovery.work(plan, tasks=1, same=str(work.key))
             done = same.finished(self.store).get(0)
             if done is None:
                 entries = self._put_files(job, plan.constraints, work.day, work.files)
                 done = same.finish(self.store, self.actor, 0, entries)
-            job._add_written(done.entries, done.manifests, intake=intake_of(done))
+            job.add_written(done.entries, done.manifests, intake=intake_of(done))
             entries = done.entries
         return _added(entries)
 
@@ -321,7 +321,7 @@ class Worker:
         oracle, day = self.world.oracle, DAYS[edit.day]
         change = RowChange(self.ctx, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
         rewritten = {} if change.already_committed else self._rewritten(change, edit)
-        running.note(**_identity(change._id), key=edit.key, **rewritten)
+        running.note(**_identity(change.job_id), key=edit.key, **rewritten)
         told = running.operation
         oracle.declare(told)
         self._since = len(oracle.chain)
@@ -346,7 +346,7 @@ class Worker:
         new = self._put_files(change, snapshot.constraints, edit.day, count)
         if new:
             change.plan()
-            change._add_written(new)
+            change.add_written(new)
         return {"adds": _added(new), "removes": tuple(gone.column("path").to_pylist()), "scope": (repr((day,)),)}
 
     def _put_files(self, job: Job | RowChange, held: Mapping[str, Constraint], which: int, count: int) -> tuple[Entry, ...]:
@@ -358,12 +358,12 @@ class Worker:
 
     def _put_file(self, job: Job | RowChange, day: str | None, number: int) -> Entry:
         attempt = self.actor.randomness(8).hex()
-        path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(0, attempt, number, job._id)
+        path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(0, attempt, number, job.job_id)
         data = _one_row()
         output = self.store.create_output(path)
         output.write(data)
         output.close()
-        return Entry(path=path, partition=(day,), rows=1, bytes=len(data), digest=codec.digest(data), job=job._id)
+        return Entry(path=path, partition=(day,), rows=1, bytes=len(data), digest=codec.digest(data), job=job.job_id)
 
     def settled(self, running: Running, outcome: Outcome, told: Operation) -> Outcome:
         oracle = self.world.oracle

@@ -35,7 +35,7 @@ def root() -> str:
 def append(session: TableContext, key: str | None = None) -> tuple[Job, Outcome]:
     job = Job(session, key=key)
     job.write(ROWS)
-    return job, job._commit()
+    return job, job.commit_now()
 
 
 def entries(job: str, count: int) -> tuple[Entry, ...]:

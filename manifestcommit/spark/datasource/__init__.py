@@ -189,7 +189,7 @@ def plan_batch(
     if overwrite:
         job.overwrite(None, conflict=conflict)  # type: ignore[arg-type]  # it is checked there
     schema = from_spark(struct.jsonValue())
-    plan = job._plan_write(
+    plan = job.plan_write(
         schema,
         partition_by=partition_by,
         merge_schema=merge_schema,
@@ -202,7 +202,7 @@ def plan_batch(
         streams = {key: streams[key]} if key in streams else streams
     if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
         streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
-    change = ctx.signed(job._change(), ctx.known.snapshot.properties)
+    change = ctx.signed(job.change(), ctx.known.snapshot.properties)
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
 
 
@@ -238,23 +238,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch, planned, settled = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
         job = Job(ctx)
-        job._resume(planned.change, began_us=planned.began_us)
-        job._take_batch(batch)
+        job.resume(planned.change, began_us=planned.began_us)
+        job.take_batch(batch)
         assert ctx.known is not None
         if settled:
-            outcome = settled_outcome(ctx, ctx.known, job._change(), sent=False)
+            outcome = settled_outcome(ctx, ctx.known, job.change(), sent=False)
             if outcome is None:
                 raise StoreError(
-                    f"{job._url}: the table's record of query {batch.query} was set back "
+                    f"{job.url}: the table's record of query {batch.query} was set back "
                     f"while batch {batch.batch} ran; nothing was "
                     "committed. Start the query again: it runs the batch again."
                 )
-            committed_or_raise(outcome, job._url)
+            committed_or_raise(outcome, job.url)
             return
         if (
             planned.key is None
             and batch.batch == 0
-            and (text := _stranger(ctx.known.snapshot, batch, job._url))
+            and (text := _stranger(ctx.known.snapshot, batch, job.url))
         ):
             _warn(text)
         collect(planned.plan, messages, self.storage_options).register(job)
@@ -728,7 +728,7 @@ def begin_write(
         ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows
-    job._based_on.take(column_marks(struct), appends=True)
+    job.based_on.take(column_marks(struct), appends=True)
     chosen = _overwrite_option(options, overwrite)
     if overwrite:
         job.overwrite(
@@ -740,7 +740,7 @@ def begin_write(
     if job.already_committed:
         job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    plan = job._plan_write(
+    plan = job.plan_write(
         from_spark(struct.jsonValue()),
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),

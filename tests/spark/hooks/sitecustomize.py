@@ -70,7 +70,7 @@ def set_traps():
     from manifestcommit.store.local import LocalStore
 
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
-    create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Job._plan_write
+    create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Job.plan_write
 
     def trapped_begin(self, store, plan, *, task, attempt, **options):
         begin(self, store, plan, task=task, attempt=attempt, **options)
@@ -108,7 +108,7 @@ def set_traps():
             spring("deleted")
 
     DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close = trapped_begin, trapped_write, trapped_close
-    LocalStore.put_if_absent, LocalStore.delete, Job._plan_write = trapped_create, trapped_delete, trapped_plan
+    LocalStore.put_if_absent, LocalStore.delete, Job.plan_write = trapped_create, trapped_delete, trapped_plan
 
 
 if TRAPS:

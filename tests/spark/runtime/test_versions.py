@@ -38,8 +38,21 @@ def test_every_feature_of_the_table_is_one_that_the_code_asks_for() -> None:
     """[SP45] A row of the table that nothing checks would be a promise without a safeguard."""
     assert FEATURES.keys() == set(get_args(versions.Name))
     code = "\n".join(path.read_text("utf-8") for top in ("manifestcommit", "pyspark_manifestcommit") for path in (REPO / top).rglob("*.py"))
-    asked = set(re.findall(r'\b(?:check_feature|has)\("([^"]+)"\)', code))
-    assert {name for name, feature in FEATURES.items() if feature.since > versions.OLDEST} <= asked <= FEATURES.keys()
+    asked = set(re.findall(r'\b(?:check_feature|has)\("([^"]+)"[,)]', code))
+    lacked = {name for name, each in FEATURES.items() if each.since > versions.OLDEST or each.connect != versions.OLDEST}
+    assert lacked <= asked <= FEATURES.keys()
+
+
+def test_what_connect_lacks_is_refused_with_the_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP45] By the same table: for good, or from which version on its sessions have it."""
+    monkeypatch.setattr(versions, "is_connect", lambda _: True)
+    with pytest.raises(mc.errors.UsageError, match=r"recoverable=True is not available in Spark Connect sessions; .*leave it out"):
+        check_feature("recoverable", object())
+    check_feature("queries", object())
+    monkeypatch.setattr(versions, "SPARK", (3, 5))
+    check_feature("queries")
+    with pytest.raises(mc.errors.UsageError, match=r"queries of tables by mc.sql needs Spark Connect 4.0 or newer"):
+        check_feature("queries", object())
 
 
 def test_the_public_calls_refuse_before_anything_is_done(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:

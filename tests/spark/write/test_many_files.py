@@ -33,7 +33,7 @@ def begin(url: str) -> tuple[Job, CountingStore, WritePlan]:
     mc.create_table(url, SCHEMA, partition_by=["day"])
     store = CountingStore(open_store(url))
     job = Job(TableContext(store))
-    return job, store, job._plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
+    return job, store, job.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
 
 
 def entries(plan: WritePlan, task: int, files: int, days: list[str | None] = DAYS) -> tuple[Entry, ...]:
@@ -56,7 +56,7 @@ def messages(plan: WritePlan, store: CountingStore, *, touched: bool = True) -> 
 
 
 def commit(job: Job, written: NewFiles) -> None:
-    job._add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
+    job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks)
     assert job.commit().committed
 
 
@@ -85,9 +85,9 @@ def test_a_job_without_sparks_messages_looks_into_its_manifests_for_partitions_o
     job, store, plan = begin(f"file://{tmp_path}/t")
     ref = spill_manifest(store, entries(plan, 0, 50), plan)
     store.reset()
-    job._add_written((), (ref,))
+    job.add_written((), (ref,))
     assert store.requests() == {"get": 1}
-    assert {touch[plan.partition_by[0]] for touch in job._change().touched} == set(DAYS)
+    assert {touch[plan.partition_by[0]] for touch in job.change().touched} == set(DAYS)
 
 
 def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tm
     commit(job, collect(plan, messages(plan, store), StorageOptions()))
     again = Job(TableContext(store))
     again.overwrite("dynamic")
-    plan = again._plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
+    plan = again.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
     monkeypatch.setattr(writing, "WRITTEN_LIMIT_BYTES", 100)
     sent = [packed(TaskWritten(task=0, entries=entries(plan, 0, 7, [None, "100%"])))]
     commit(again, collect(plan, sent, StorageOptions()))
