@@ -16,7 +16,7 @@ def test_filters_at_the_extremes(spark: SparkSession, tmp_path: Path, kind: str)
     """[RD7] [DF6]"""
     table = KINDS[kind](str(tmp_path / "t"))
     cases = [case for case in CASES if case.sql[0] in "xd"]
-    asked = [(case.sql, case.found) for case in cases] + [(case.arrow, case.found) for case in cases[::8]]  # tasks evaluate it as Arrow does
+    asked = [(case.sql, case.found) for case in cases] + [(case.arrow, case.found) for case in cases[::8]]
     for condition, expected in asked:
         found = mc.read_committed(table.url, filter=condition).select("n").collect()
         assert {row.n for row in found} == expected, str(condition)
