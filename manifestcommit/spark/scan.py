@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..errors import StoreError, UsageError
-from ..files.footer_stats import parquet_columns
 from ..files.foreign_footer import damaged_file
 from ..filter.predicate import Predicate, parse_predicate, spell_predicate
 from ..format import spark_json
@@ -34,7 +33,7 @@ from ..format.spark_json import to_spark
 from ..format.values import to_array
 from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
-from ..scan.parallel_decode import DECODED_BYTES, Portion, decode_ahead, read_ahead
+from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..scan.planning import matching_groups
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
@@ -59,8 +58,6 @@ LOG = logging.getLogger("manifestcommit.spark")
 _PARTITION_BYTES = 128 << 20
 _OPEN_COST_BYTES = 4 << 20
 _BATCH_ROWS = 64 * 1024
-# if rows are no larger than this, a batch has twice as many: each batch costs some Python
-_NARROW_BYTES = 64
 # in place of a name in files: a column with the path of each row's file
 _NAME = "\0manifestcommit.path"
 
@@ -137,7 +134,9 @@ class FilesReader(DataSourceReader):
             }
             filled[_NAME] = pa.scalar(portion.path)
             try:
-                for batch in batches_of(portion):
+                for batch in portion.file.iter_batches(
+                    _BATCH_ROWS, row_groups=portion.groups, columns=portion.columns
+                ):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
@@ -158,45 +157,6 @@ def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     """Group the files into about one task's work each, in their order."""
     costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
     return [tuple(group) for group in pack_bins(costs, _PARTITION_BYTES)]
-
-
-def batches_of(portion: Portion) -> Iterator[pa.RecordBatch]:
-    """The rows of a portion, decoded in one step if its size is known to be bounded: that takes
-    less CPU than batch by batch. [RD40]"""
-    file, groups, columns = portion.file, portion.groups, portion.columns
-    rows = batch_rows(file.metadata, groups)
-    if decodes_small(file, groups, columns, rows):
-        return iter(file.read_row_groups(groups, columns=columns).to_batches(rows))
-    return iter(file.iter_batches(batch_size=rows, row_groups=groups, columns=columns))
-
-
-def decodes_small(
-    file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], one_batch: int
-) -> bool:
-    """Whether these columns of these row groups make one batch, or at most `DECODED_BYTES` whatever
-    the values are.
-
-    A footer does not show the size of texts and arrays: one stored text may be that of all rows.
-    """
-    rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-    if rows <= one_batch:
-        return True
-    names = set(columns)
-    leaves = [leaf for leaf in parquet_columns(file.schema_arrow) if leaf.path[0] in names]
-    has_width = all(
-        leaf.is_single and (pa.types.is_primitive(leaf.type) or pa.types.is_decimal(leaf.type))
-        for leaf in leaves
-    )
-    return has_width and rows * sum(leaf.type.bit_width + 1 for leaf in leaves) <= 8 * DECODED_BYTES
-
-
-def batch_rows(metadata: Any, groups: Sequence[int]) -> int:
-    """How many rows of these row groups make a batch: a bounded number, more if small."""
-    some = [metadata.row_group(group) for group in groups]
-    is_narrow = sum(row_group.total_byte_size for row_group in some) <= _NARROW_BYTES * sum(
-        row_group.num_rows for row_group in some
-    )
-    return 2 * _BATCH_ROWS if is_narrow else _BATCH_ROWS
 
 
 def fitted(
