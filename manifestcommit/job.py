@@ -763,9 +763,7 @@ class Job(JointUnit):
             return
         for path in paths:
             entry = self._add_file(path)
-            self.entries.append(
-                msgspec.structs.replace(entry, sources=ranges) if ranges else entry
-            )
+            self.entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
             self.ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
 
     def plan_write(

@@ -7,15 +7,15 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
+from functools import partial
 from io import StringIO
-from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import (
     AnalysisException,
@@ -30,184 +30,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..errors import UsageError
-from ..filter.arrow_expression import parse_expression
-from ..filter.predicate import (
-    And,
-    ColumnPath,
-    Compare,
-    Constant,
-    IsIn,
-    IsNan,
-    IsNull,
-    Not,
-    Op,
-    Or,
-    Predicate,
-    StartsWith,
-    Unknown,
-)
+from ..filter.arrow_expression import parse_expression, spark_order
+from ..filter.predicate import Predicate, Unknown
 from ..filter.sql_expression import pruning
 from ..format import arrow_schema
-from ..format.fields import Field, Schema, StructType, decimal_parts, show_path
-from ..format.spark_json import CHAR_VARCHAR, has_collation
-from ..rows.clauses import session_of
+from ..format.fields import Schema
+from ..rows.clauses import mask_of, session_of
 from .scan import spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
-from .versions import is_connect, query_loggers
+from .tasks import Batches, mapped
+from .versions import check_pandas, is_connect, query_loggers, sound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LOG = logging.getLogger("manifestcommit.spark")
-
-_EPOCH = datetime(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
-_MAX_DIGITS = 38  # of the type to which Spark brings two decimals that it compares
-_MAX_LONG = 2**63 - 1
-
-
-def to_column(predicate: Predicate, schema: Schema) -> Column:
-    """A Column that keeps exactly the rows that pyarrow keeps for the expression of the predicate,
-    in Spark's order of floats. [RD7]
-
-    schema: the table's, for names and for the types on which the two differ: -0.0 in lists,
-    collations. UsageError if a part was
-    not understood, or Spark would cast to other rows.
-    """
-    match predicate:
-        case And(args=args) | Or(args=args):
-            every = isinstance(predicate, And)
-            return _balanced([to_column(arg, schema) for arg in args], every)
-        case Not(arg=arg):
-            return ~to_column(arg, schema)
-        case Constant(value=value):
-            return F.lit(value).cast("boolean")
-        case Unknown(why=why):
-            raise UsageError(
-                f"the condition cannot be given to Spark as a pyarrow expression because of {why}; "
-                "nothing was read. Give a Spark Column instead."
-            )
-        case IsNull(column=path):
-            return _column(path).isNull()
-        case _:
-            return _leaf(predicate, _field(predicate.column, schema))
-
-
-def _balanced(terms: list[Column], every: bool) -> Column:
-    """All the terms combined; a tree of thousands stays shallow enough for the JVM's stack."""
-    if not terms:
-        return F.lit(every)
-    join = and_ if every else or_
-    while len(terms) > 1:
-        pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
-        terms = pairs + terms[len(pairs) * 2 :]
-    return terms[0]
-
-
-def _column(path: ColumnPath) -> Column:
-    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
-
-
-def _field(path: ColumnPath, schema: Schema) -> Field:
-    fields, found = schema.fields, None
-    for name in path:
-        found = next((field for field in fields if field.name == name), None)
-        fields = (
-            found.type.fields if found is not None and isinstance(found.type, StructType) else ()
-        )
-    if found is None:
-        raise UsageError(
-            f"the condition names the column {show_path(path)}, which the table does not have."
-        )
-    return found
-
-
-def _leaf(node: Compare | IsIn | IsNan | StartsWith, field: Field) -> Column:
-    column = _column(node.column)
-    if has_collation(field):
-        column = F.collate(column, "UTF8_BINARY")
-    elif field.metadata.get(CHAR_VARCHAR, "").startswith("char("):
-        column = F.concat(column, F.lit(""))  # Spark pads what is compared with a bare char column
-    match node:
-        case IsNan():
-            # pyarrow: null for null, Spark: false
-            return F.when(column.isNotNull(), F.isnan(column))
-        case StartsWith(prefix=prefix):
-            return column.startswith(prefix)
-        case IsIn(values=values):
-            return _is_in(column, values, field, node.column)
-        case Compare(op=op, value=value):
-            return _compare(column, op, value, field, node.column)
-
-
-def _compare(column: Column, op: Op, value: Any, field: Field, path: ColumnPath) -> Column:
-    compared: Column = _OPERATORS[op](column, _literal(value, field, path))
-    return compared
-
-
-_OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
-    "=": eq,
-    "!=": ne,
-    "<": lt,
-    "<=": le,
-    ">": gt,
-    ">=": ge,
-}
-
-
-def _is_in(column: Column, values: Sequence[Any], field: Field, path: ColumnPath) -> Column:
-    """pyarrow's is_in: false for null, and by their texts it tells 0.0 from -0.0."""
-    zeros = {str(value) for value in values if isinstance(value, float) and value == 0}
-    others = [
-        _literal(value, field, path)
-        for value in values
-        if not (isinstance(value, float) and value == 0)
-    ]
-    found = [column.isin(*others)] if others else []
-    found += [
-        (column == F.lit(0.0)) & (column.cast("string") == F.lit(zero)) for zero in sorted(zeros)
-    ]
-    return F.coalesce(_balanced(found, False), F.lit(False))
-
-
-def _literal(value: Any, field: Field, path: ColumnPath) -> Column:
-    """The value as a Spark literal; UsageError if a comparison could round it or the column."""
-    decimal = decimal_parts(field.type) if isinstance(field.type, str) else None
-    if isinstance(value, float) and decimal:
-        raise UsageError(
-            f"the condition compares the decimal column {show_path(path)} with the float "
-            f"{value!r}, which engines round differently; nothing was read. Give a Decimal instead."
-        )
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and (decimal or abs(value) > _MAX_LONG)
-    ):
-        value = Decimal(value)
-    if isinstance(value, Decimal):
-        return F.lit(_exact(value, decimal or (20, 0), path))
-    if isinstance(value, datetime):
-        micros = (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND  # pyarrow's are in UTC
-        if value.tzinfo is not None:
-            return F.timestamp_micros(F.lit(micros))
-        return F.expr(f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'")
-    if isinstance(value, date):
-        return F.date_from_unix_date(F.lit((value - _EPOCH.date()).days))
-    return F.lit(value)
-
-
-def _exact(value: Decimal, parts: tuple[int, int], path: ColumnPath) -> Decimal:
-    """The decimal, if Spark can cast it and the column to one type without dropping digits."""
-    precision, scale = parts
-    digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
-    if max(precision - scale, digits + exponent) + max(scale, -exponent) > _MAX_DIGITS:
-        raise UsageError(
-            f"the condition compares the column {show_path(path)} with {value}: together they need "
-            f"more than {_MAX_DIGITS} digits, "
-            "and Spark would round; nothing was read. Give a Spark Column instead."
-        )
-    return value
-
 
 # What asks for quotes in a text: names of functions that are keywords, but not inside quotes.
 _KEYWORD_CALL = re.compile(
@@ -310,15 +147,36 @@ _CAST_MOMENT = re.compile(
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """predicate: for pruning; column: true for the selected rows, false or null for all others."""
+    """predicate: for pruning; given: a pyarrow expression or a Spark Column over the columns of
+    `schema`."""
 
     predicate: Predicate
-    column: Any
+    given: Any
+    schema: Schema
 
-    @property
-    def is_not_true(self) -> Column:
-        """True for every other row: a condition that is null for a row does not select it. [RC2]"""
-        return ~F.coalesce(self.column, F.lit(False))
+    def matching(self, df: DataFrame) -> DataFrame:
+        """The rows for which it is true. [RC2]"""
+        if isinstance(self.given, pc.Expression):
+            return _filtered(df, self.given, self.schema)
+        return df.filter(self.given)
+
+    def others(self, df: DataFrame) -> DataFrame:
+        """Every other row: a condition that is null for a row does not select it. [RC2]"""
+        if isinstance(self.given, pc.Expression):
+            return _filtered(df, self.given, self.schema, others=True)
+        return df.filter(~F.coalesce(self.given, F.lit(False)))
+
+
+def _filtered(
+    df: DataFrame, expression: pc.Expression, schema: Schema, *, others: bool = False
+) -> DataFrame:
+    """The rows for which a pyarrow expression is true, or all others: tasks evaluate it, as this
+    process does where it reads without Spark. [RD7]"""
+    check_pandas("a pyarrow expression as a condition uses")
+    columns = arrow_of(schema)
+    return mapped(
+        df, partial(_matching, spark_order(expression, columns), columns, others), df.schema
+    )
 
 
 @contextmanager
@@ -345,16 +203,15 @@ def understand(
 ) -> Condition:
     """The condition over tables of this schema; UsageError, naming the argument, if none. [RC2]"""
     if isinstance(condition, pc.Expression):
-        predicate = parse_expression(
-            condition, arrow_schema.arrow_schema(schema, physical=False, ids=False), argument
-        )
-        return Condition(predicate=predicate, column=to_column(predicate, schema))
+        predicate = parse_expression(condition, arrow_of(schema), argument)
+        return Condition(predicate=predicate, given=condition, schema=schema)
     try:
         with told_once():
             column = F.expr(condition) if isinstance(condition, str) else condition
             empty = spark.createDataFrame([], spark_schema(schema))
             empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
-            return Condition(predicate=for_pruning(empty, condition, schema), column=column)
+            predicate = for_pruning(empty, condition, schema)
+            return Condition(predicate=predicate, given=column, schema=schema)
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
 
@@ -424,3 +281,38 @@ def _cannot(condition: Any, error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line]
     told = lines[0] if lines else type(error).__name__
     return f"the condition {str(condition)!r} cannot be evaluated: {told}"
+
+
+# --- In tasks -------------------------------------------------------------------------------------
+
+
+def _matching(
+    form: pc.Expression, columns: pa.Schema, others: bool, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    for batch in map(sound, batches):
+        mask = pc.fill_null(mask_of(side_of(batch, "", columns), form), False)
+        rows = pa.Table.from_batches([batch])
+        yield from rows.filter(pc.invert(mask) if others else mask).to_batches()
+
+
+def side_of(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
+    """The columns with this prefix that are there, with their own names and types."""
+    there = set(batch.schema.names)
+    fields = [field for field in schema if prefix + field.name in there]
+    columns = [batch.column(prefix + field.name).cast(field.type) for field in fields]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def arrow_of(schema: Schema) -> pa.Schema:
+    """The columns in Arrow, whose members may be null: those of a variant that is null are."""
+    fields = arrow_schema.arrow_schema(schema, physical=False, ids=False)
+    return pa.schema([field.with_type(nullable(field.type)) for field in fields])
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The type with members that may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, nullable(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    return pa.list_(nullable(kind.value_type)) if pa.types.is_list(kind) else kind

@@ -36,7 +36,7 @@ from .tasks import check_reachable, rows_of
 from .versions import InputPartition, arrow_schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOG = logging.getLogger("manifestcommit.spark")
 
@@ -102,8 +102,9 @@ def read_snapshot(
     )
     df = marked(df, mark_of(snapshot.table_id, url, snapshot.version))
     if predicate is not None:
-        is_sparks = isinstance(filter, str) or type(filter).__module__.startswith("pyspark.")
-        df = df.filter(filter if is_sparks else _column(predicate, schema))
+        from .conditions import Condition  # late: most reads have no filter
+
+        df = Condition(predicate=predicate, given=filter, schema=schema).matching(df)
     return df if wanted is None else df.select(*(quoted(name) for name in wanted))
 
 
@@ -118,12 +119,6 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
         except UsageError:  # Spark will say so, or knows better
             return None
     return [field.name for field in schema.fields if field.name in names] or None
-
-
-def _column(predicate: Predicate, schema: Schema) -> Column:
-    from .conditions import to_column  # late: most reads have no filter
-
-    return to_column(predicate, schema)
 
 
 _TASK_BYTES = 128 << 20

@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 
 from ..errors import UsageError
 from ..files.writer import WritePlan
-from ..format.arrow_schema import arrow_schema
 from ..format.fields import Schema
 from ..format.snapshot import Snapshot
 from ..format.spark_json import from_spark, unpadded
@@ -38,7 +37,15 @@ from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
-from .conditions import check_repeatable, evaluating, told_once, understand
+from .conditions import (
+    arrow_of,
+    check_repeatable,
+    evaluating,
+    nullable,
+    side_of,
+    told_once,
+    understand,
+)
 from .dataframe import read_snapshot
 from .scan import check_running, marks_of, quoted, read_files, read_named, spark_schema
 from .tasks import check_reachable, mapped, raising_ours
@@ -179,12 +186,13 @@ class Deleting(NamedTuple):
     def counts(self, df: DataFrame, path: str) -> Counts:
         """How many rows of each file change."""
         with evaluating(self.condition.given):
-            found = df.filter(self.condition.form.column).groupBy(F.col(path)).count().collect()
+            found = self.condition.form.matching(df).groupBy(F.col(path)).count().collect()
         return {row[0]: (0, row[1]) for row in found}
 
     def remaining(self, df: DataFrame) -> DataFrame:
         """The rows that are left of files, with their new values."""
-        return df.filter(self.condition.form.is_not_true)
+        left: DataFrame = self.condition.form.others(df)
+        return left
 
 
 class SparkRows:
@@ -199,7 +207,7 @@ class SparkRows:
 
     def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
         wanted = understand(self._spark, condition, schema, argument)
-        check_repeatable(self._spark, condition, wanted.column, schema, argument)
+        check_repeatable(self._spark, condition, wanted.given, schema, argument)
         return Condition(given=condition, predicate=wanted.predicate, form=wanted)
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
@@ -210,7 +218,7 @@ class SparkRows:
         columns = partitions.select([field.name for field in schema.fields])
         rows = columns.add_column(0, number, numbers)
         with evaluating(condition.given):
-            df = frame_of(self._spark, rows, struct).filter(condition.form.column)
+            df = condition.form.matching(frame_of(self._spark, rows, struct))
             hits = {row[0] for row in df.select(F.col(number)).collect()}
         return [row in hits for row in range(partitions.num_rows)]
 
@@ -273,8 +281,8 @@ class SparkMatch:
         self._times, self._is_found = free_name("times", table), free_name("is found", both)
         self._work = _Work(
             staged.rules,
-            _arrow(table),
-            _arrow(staged.plan.schema),
+            arrow_of(table),
+            arrow_of(staged.plan.schema),
             self._keys,
             self._theirs,
             self._names,
@@ -402,20 +410,6 @@ class SparkMatch:
         )
 
 
-def _arrow(schema: Schema) -> pa.Schema:
-    """The columns in Arrow, whose members may be null: those of a variant that is null are."""
-    fields = arrow_schema(schema, physical=False, ids=False)
-    return pa.schema([field.with_type(_nullable(field.type)) for field in fields])
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
-
-
 def _alias(name: str, other: str) -> Column:
     return F.col(quoted(name)).alias(other)
 
@@ -454,9 +448,9 @@ class _Work(NamedTuple):
 
     def decided(self, batch: pa.RecordBatch, *, new: bool) -> Decided:
         """What becomes of rows of a join."""
-        source = _side(batch, "source.", self.source)
+        source = side_of(batch, "source.", self.source)
         rules = self._rules(_Joined(self.keys, self.found(batch)), source)
-        return rules.decide(_side(batch, "target.", self.table), new=new)
+        return rules.decide(side_of(batch, "target.", self.table), new=new)
 
     def _rules(self, keys: _Joined, source: pa.Table | None) -> Rules:
         matched, _, others, paired = self.rules
@@ -476,14 +470,6 @@ class _Joined:
         return pc.if_else(self._found, numbers, pa.scalar(None, pa.int64()))
 
 
-def _side(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
-    """The columns of one side that are there, with their own names and types."""
-    there = set(batch.schema.names)
-    fields = [field for field in schema if prefix + field.name in there]
-    columns = [batch.column(prefix + field.name).cast(field.type) for field in fields]
-    return pa.table(columns, schema=pa.schema(fields))
-
-
 def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatch]:
     """The file of each row that changes or has a key of the source, what becomes of it, the key."""
     for batch in map(sound, batches):
@@ -501,13 +487,13 @@ def _changes(work: _Work, path: str, batches: Batches) -> Iterator[pa.RecordBatc
 def _remaining(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in map(sound, batches):
         left = work.decided(batch, new=True).remaining()
-        types = (_nullable(batch.schema.field(f"target.{name}").type) for name in left.column_names)
+        types = (nullable(batch.schema.field(f"target.{name}").type) for name in left.column_names)
         schema = pa.schema(list(zip(left.column_names, types, strict=True)))
         yield from left.cast(schema).to_batches()
 
 
 def _inserted(work: _Work, batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in map(sound, batches):
-        rows = _side(batch, "", work.source)
+        rows = side_of(batch, "", work.source)
         for piece in inserted(rows, work.rules.unmatched):
             yield from piece.cast(work.table).to_batches()

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..errors import StoreError, UsageError
-from ..files.footer_stats import parquet_columns
 from ..files.foreign_footer import damaged_file
 from ..filter.predicate import Predicate, parse_predicate, spell_predicate
 from ..format import spark_json
@@ -34,7 +33,7 @@ from ..format.spark_json import to_spark
 from ..format.values import to_array
 from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
-from ..scan.parallel_decode import DECODED_BYTES, Portion, decode_ahead, read_ahead
+from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..scan.planning import matching_groups
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
@@ -60,8 +59,6 @@ LOG = logging.getLogger("manifestcommit.spark")
 _PARTITION_BYTES = 128 << 20
 _OPEN_COST_BYTES = 4 << 20
 _BATCH_ROWS = 64 * 1024
-# if rows are no larger than this, a batch has twice as many: each batch costs some Python
-_NARROW_BYTES = 64
 # in place of a name in files: a column with the path of each row's file
 _NAME = "\0manifestcommit.path"
 
@@ -138,7 +135,9 @@ class FilesReader(DataSourceReader):
             }
             filled[_NAME] = pa.scalar(portion.path)
             try:
-                for batch in batches_of(portion):
+                for batch in portion.file.iter_batches(
+                    _BATCH_ROWS, row_groups=portion.groups, columns=portion.columns
+                ):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
@@ -161,45 +160,6 @@ def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     return [tuple(group) for group in pack_bins(costs, _PARTITION_BYTES)]
 
 
-def batches_of(portion: Portion) -> Iterator[pa.RecordBatch]:
-    """The rows of a portion, decoded in one step if its size is known to be bounded: that takes
-    less CPU than batch by batch. [RD40]"""
-    file, groups, columns = portion.file, portion.groups, portion.columns
-    rows = batch_rows(file.metadata, groups)
-    if decodes_small(file, groups, columns, rows):
-        return iter(file.read_row_groups(groups, columns=columns).to_batches(rows))
-    return iter(file.iter_batches(batch_size=rows, row_groups=groups, columns=columns))
-
-
-def decodes_small(
-    file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], one_batch: int
-) -> bool:
-    """Whether these columns of these row groups make one batch, or at most `DECODED_BYTES` whatever
-    the values are.
-
-    A footer does not show the size of texts and arrays: one stored text may be that of all rows.
-    """
-    rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-    if rows <= one_batch:
-        return True
-    names = set(columns)
-    leaves = [leaf for leaf in parquet_columns(file.schema_arrow) if leaf.path[0] in names]
-    has_width = all(
-        leaf.is_single and (pa.types.is_primitive(leaf.type) or pa.types.is_decimal(leaf.type))
-        for leaf in leaves
-    )
-    return has_width and rows * sum(leaf.type.bit_width + 1 for leaf in leaves) <= 8 * DECODED_BYTES
-
-
-def batch_rows(metadata: Any, groups: Sequence[int]) -> int:
-    """How many rows of these row groups make a batch: a bounded number, more if small."""
-    some = [metadata.row_group(group) for group in groups]
-    is_narrow = sum(row_group.total_byte_size for row_group in some) <= _NARROW_BYTES * sum(
-        row_group.num_rows for row_group in some
-    )
-    return 2 * _BATCH_ROWS if is_narrow else _BATCH_ROWS
-
-
 def fitted(
     batch: pa.RecordBatch,
     target: pa.Schema,
@@ -207,13 +167,13 @@ def fitted(
     filled: Mapping[str, pa.Scalar],
 ) -> pa.RecordBatch:
     """The batch as one of exactly `target`; column i is its column `file_names[i]`, null if it has
-    none.
+    none, and so is a member that it lacks. No value changes.
 
     filled: the value of a column that the file lacks, instead of null. [DF4]
     """
     present = set(batch.schema.names)
     columns = [
-        _fit(batch.column(name), field.type)
+        batch.column(name).cast(field.type)
         if name in present
         else _repeat(filled.get(name), batch.num_rows, field.type)
         for name, field in zip(file_names, target, strict=True)
@@ -223,60 +183,6 @@ def fitted(
 
 def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
     return pa.nulls(rows, type) if value is None else pa.repeat(value, rows).cast(type)
-
-
-def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array as `target`: members by name, missing ones null, no cast that changes a value."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if array.type.equals(target):
-        return array
-    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
-        names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
-        flat = array.flatten()
-        members = [
-            _fit(flat[names[field.name]], field.type)
-            if field.name in names
-            else pa.nulls(len(array), field.type)
-            for field in target
-        ]
-        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
-    if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
-    if pa.types.is_map(target) and pa.types.is_map(array.type):
-        entries = pa.struct([target.key_field, target.item_field])
-
-        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
-            return pa.StructArray.from_arrays(
-                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
-            )
-
-        offsets, first, last = _offsets(array)
-        values = fit_entries(
-            array.keys.slice(first, last - first), array.items.slice(first, last - first)
-        )
-        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
-    return array.cast(target)
-
-
-def _fit_list(
-    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
-) -> pa.Array:
-    offsets, first, last = _offsets(array)
-    return pa.ListArray.from_arrays(
-        offsets, fit(array.values.slice(first, last - first)), type=target
-    )
-
-
-def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, null if the list is null; and the bounds of the values that they cover."""
-    raw = array.offsets
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
-    if array.null_count == 0:
-        return shifted, first, last
-    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
 
 
 # Lets Spark's own scan prune partitions: it reads the values from the folders' names, and what it

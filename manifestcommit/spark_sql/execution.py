@@ -7,12 +7,10 @@ file, learns of a name, a path or an option.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
-import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,7 +46,6 @@ from .queries import (
     Name,
     Need,
     Reference,
-    Scanner,
     Travel,
     has_double_quotes,
     needs,
@@ -167,16 +164,14 @@ _INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by 
 def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> DataFrame:
     """The query's rows with the table's columns. By position, as SQL has it, or BY NAME. UsageError
     where there are too few columns or too many, unless they may change the table."""
-    values = [(find_column(schema, name), text) for name, text in statement.partition]
-    fixed = {field.name for field, _ in values}
     if statement.evolves:  # what the table lacks becomes a column of it
         return df
     if statement.by_name:
         names = [find_column(schema, name).name for name in df.columns]
     else:
         given = [find_column(schema, name).name for name in statement.columns]
-        names = given or [field.name for field in schema.fields if field.name not in fixed]
-    if len(set(names)) < len(names) or set(names) & fixed:
+        names = given or [field.name for field in schema.fields]
+    if len(set(names)) < len(names):
         raise refusal("a column is named twice", _INSTEAD)
     if len(names) != len(df.columns):
         raise refusal(
@@ -187,31 +182,9 @@ def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> Data
     df = df.toDF(*names)
     given_fields = {field.name: field for field in from_spark(df.schema.jsonValue()).fields}
     expressions = [_fitted(find_column(schema, name), given_fields[name]) for name in names]
-    for field, text in values:
-        literal = _literal(_value(field, text))
-        expressions.append(f"CAST({literal} AS {sql_type(field)}) AS {quoted(field.name)}")
     if expressions == [quoted(name) for name in names]:
         return df
     return df.selectExpr(*expressions)
-
-
-def replaced_partitions(statement: sql.Insert, schema: Schema, dynamic: bool) -> Any:
-    """What INSERT OVERWRITE replaces, as `mc.write` has it. dynamic: as the session says."""
-    if statement.partition:
-        fields = ((find_column(schema, name), text) for name, text in statement.partition)
-        return {field.name: _value(field, text) for field, text in fields}
-    return "dynamic" if dynamic else None
-
-
-def check_partition(statement: sql.Insert, schema: Schema, partition_by: Sequence[int]) -> None:
-    """UsageError unless PARTITION names partition columns, each once."""
-    columns = {field.name for field in schema.fields if field.id in partition_by}
-    named = [find_column(schema, name).name for name, _ in statement.partition]
-    if not set(named) <= columns or len(set(named)) < len(named):
-        known = ", ".join(sorted(columns)) or "none"
-        raise refusal(
-            f"PARTITION names columns that partition the table, each once: {known}", _INSTEAD
-        )
 
 
 def sql_type(field: Field) -> str:
@@ -256,65 +229,6 @@ def _is_number(kind: Any) -> bool:
     return isinstance(kind, str) and (
         kind in FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
     )
-
-
-def _value(field: Field, text: str) -> Any:
-    """A literal of a PARTITION as a value of Python: of the column's type, and in its range."""
-    scanner = Scanner(text)
-    scanner.instead = _INSTEAD
-    is_date, word = scanner.take("DATE"), scanner.next_word()
-    if word in ("NULL", "TRUE", "FALSE") and not is_date and scanner.take(word):
-        kind, found = word, ""
-    else:
-        sign = "-" if scanner.take("-") else ""
-        kind, found = scanner.literal()
-        kind, found = "DATE" if is_date else sign + kind, sign + found
-    scanner.expect_end()
-    if kind == "NULL":
-        return None
-    if kind == "STRING" and field.type == "string":
-        return found
-    if kind in ("TRUE", "FALSE") and field.type == "boolean":
-        return kind == "TRUE"
-    if kind.endswith(("STRING", "NUMBER")) and (limits := integer_range(field.type)) is not None:
-        return _whole(field, text, found, limits)
-    if kind in ("DATE", "STRING") and field.type == "date":
-        return _date(field, text, found)
-    raise _unfit(field, text)
-
-
-def _whole(field: Field, text: str, digits: str, limits: tuple[int, int]) -> int:
-    low, high = limits
-    if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not low <= int(digits) <= high:
-        raise _unfit(field, text)
-    return int(digits)
-
-
-def _date(field: Field, text: str, date: str) -> dt.date:
-    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
-        with contextlib.suppress(ValueError):
-            return dt.date.fromisoformat(date)
-    raise _unfit(field, text)
-
-
-def _unfit(field: Field, text: str) -> UsageError:
-    return refusal(
-        f"{field.name} = {text}: PARTITION takes a literal of the column's type, "
-        f"{type_text(field.type)}, in its range: 'text', 7, DATE '2013-01-31', TRUE or NULL",
-        _INSTEAD,
-    )
-
-
-def _literal(value: Any) -> str:
-    """The value in Spark's SQL, whatever the session says of casts and of texts."""
-    if isinstance(value, str):
-        return f"decode(X'{value.encode().hex()}', 'UTF-8')"
-    if isinstance(value, dt.date):
-        return f"DATE '{value.isoformat()}'"
-    return "NULL" if value is None else str(value)
-
-
-# Queries over tables: each is read at one version for the whole statement.
 
 
 class Reads:
@@ -431,7 +345,7 @@ _DECLARED: dict[str, tuple[str, ...]] = {
     "merge": ("key", "watermarks", "publish", *_NOTED),
     "delete": ("key", "publish", *_NOTED),
     "update": ("key", "publish", *_NOTED),
-    **dict.fromkeys(("select", "refresh", "history", "plan_gc", "explain"), ()),
+    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
 }
 
 
@@ -474,7 +388,6 @@ class Execution:
         place = self._names.changed(statement.target)
         snapshot = self._reads.snapshot(place)
         schema = _schema(place, snapshot)
-        check_partition(statement, schema, snapshot.partition_by)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
             return place.table().overwrite_where(
@@ -488,8 +401,7 @@ class Execution:
         if statement.overwrite:
             mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))
             dynamic = mode.lower() == "dynamic" and bool(snapshot.partition_by)
-            replaced = replaced_partitions(statement, schema, dynamic)
-            options |= {"mode": "overwrite", "overwrite": replaced}
+            options |= {"mode": "overwrite", "overwrite": "dynamic" if dynamic else None}
         return self._write(df, place, **options)
 
     def create(self, statement: sql.CreateAs) -> Outcome:
@@ -545,11 +457,6 @@ class Execution:
         found["where"] = statement.where
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
-    def explain(self, statement: sql.Explain) -> Outcome:
-        self._declared = {"dry_run": True}
-        found: Outcome = _DONE_BY[type(statement.change)](self, statement.change)
-        return found
-
     def call(self, statement: sql.Call) -> Any:
         method = getattr(self._names.changed(statement.target).table(), statement.method)
         return method(*statement.arguments, **statement.options, **self._declared)
@@ -601,7 +508,6 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
-    sql.Explain: Execution.explain,
     sql.Refresh: Execution.refresh,
 }
 

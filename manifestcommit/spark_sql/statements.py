@@ -26,8 +26,8 @@ class Select(msgspec.Struct, frozen=True, kw_only=True):
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a query into a table. columns: of the query, in its order; empty: the table's;
-    partition: column -> its value as it was written; replaced: a condition on the rows that they
-    replace; evolves: whether the table's columns may change."""
+    replaced: a condition on the rows that they replace; evolves: whether the table's columns may
+    change."""
 
     target: Name
     query: str
@@ -35,7 +35,6 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = ()
     by_name: bool = False
     evolves: bool = False
-    partition: tuple[tuple[str, str], ...] = ()
     replaced: str | None = None
 
 
@@ -98,13 +97,7 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
     target: Name
 
 
-class Explain(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of rows that is not done: what it would do, and where."""
-
-    change: Statement
-
-
-Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh | Explain
+Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -117,6 +110,7 @@ _ELSEWHERE = {
     "MSCK": "mc.Table(path).adopt()",
     "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
+    "EXPLAIN": "mc.sql(spark, query).explain(), or dry_run=True of a method of mc.Table(path)",
 }
 
 
@@ -138,16 +132,6 @@ def _select(scanner: Scanner) -> Select:
     return Select(query=query)
 
 
-def _explain(scanner: Scanner) -> Statement:
-    scanner.expect("EXPLAIN")
-    changes = {"DELETE": _delete, "MERGE": _merge, "UPDATE": _update}
-    known = changes.get(first := scanner.next_word())
-    if known is None:
-        what = f"EXPLAIN is done of DELETE, UPDATE and MERGE, not of {first or 'nothing'}"
-        raise refusal(what, "mc.sql(spark, query).explain()")
-    return Explain(change=known(scanner))
-
-
 def _with(scanner: Scanner) -> Statement:
     ctes = scanner.until("SELECT", "INSERT", "FROM", "VALUES")
     if scanner.next_word() == "INSERT":
@@ -167,12 +151,14 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     if not overwrite:
         scanner.expect("INTO")
     scanner.take("TABLE")
-    target, partition = scanner.name(), []
-    if scanner.take("PARTITION"):
-        partition = scanner.listed(lambda: _partition(scanner))
+    target = scanner.name()
+    if scanner.next_word() == "PARTITION":
+        raise refusal(
+            "PARTITION is not understood", "INSERT INTO … REPLACE WHERE condition SELECT …"
+        )
     by_name = scanner.take("BY", "NAME")
     columns, replaced = [], None
-    if not overwrite and not partition and scanner.take("REPLACE", "WHERE"):
+    if not overwrite and scanner.take("REPLACE", "WHERE"):
         where = scanner.until("SELECT", "VALUES", "FROM", "WITH")
         replaced = requalified(where, {target[-1].lower(): ""}, scanner.instead)
     elif scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
@@ -183,8 +169,8 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     parse_query(query)
     if columns and by_name:
         raise refusal("BY NAME takes no list of columns", scanner.instead)
-    if evolves and (not by_name or partition):
-        raise refusal("WITH SCHEMA EVOLUTION needs BY NAME, without PARTITION", scanner.instead)
+    if evolves and not by_name:
+        raise refusal("WITH SCHEMA EVOLUTION needs BY NAME", scanner.instead)
     return Insert(
         target=target,
         query=query,
@@ -192,20 +178,8 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         columns=tuple(columns),
         by_name=by_name,
         evolves=evolves,
-        partition=tuple(partition),
         replaced=replaced,
     )
-
-
-def _partition(scanner: Scanner) -> tuple[str, str]:
-    column = scanner.column()
-    if not scanner.take("="):
-        raise refusal(
-            f"PARTITION ({column}) has no value, and where the column is in the query depends on "
-            "the engine. List the columns after the table, or use BY NAME",
-            scanner.instead,
-        )
-    return column, scanner.until(",")
 
 
 def _delete(scanner: Scanner) -> Statement:
@@ -536,7 +510,6 @@ _KNOWN: dict[str, Callable[[Any], Statement]] = {
     "DELETE": _delete,
     "DESC": _describe,
     "DESCRIBE": _describe,
-    "EXPLAIN": _explain,
     "INSERT": _insert,
     "MERGE": _merge,
     "OPTIMIZE": _optimize,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -146,7 +145,7 @@ def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root:
             """DELETE FROM t WHERE "day" = 'day'""",
             """UPDATE t SET day = r"x" """,
             """INSERT INTO t SELECT "day", 1, 1""",
-            """INSERT OVERWRITE t PARTITION (day = "x") SELECT 1, 1""",
+            """INSERT INTO t REPLACE WHERE day = "x" SELECT 'x', 1, 1""",
             """MERGE INTO t USING u ON t.day = u.day WHEN MATCHED AND u."x" = 1 THEN DELETE""",
         ):
             with pytest.raises(UsageError, match=r"doubleQuotedIdentifiers=true.*nothing was done"):
@@ -222,47 +221,16 @@ def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str
                 df.collect()
 
 
-def test_a_partition_is_the_value_that_is_written(spark: Any, run: Any, root: str) -> None:
-    """[SP48] Whatever the session says of casts, and however the text of the literal looks."""
-    path, text = f"{root} parted", 'a b%20c+d=e#f`é漢{x}--;"/*+'
-    types = {"s": pa.string(), "n": pa.int32(), "d": pa.date32(), "f": pa.bool_(), "v": pa.int64()}
-    mc.create_table(path, pa.schema(list(types.items())), partition_by=["s", "n", "d", "f"])
-    mc.attach(spark, path, "p")
-    insert = "INSERT OVERWRITE p PARTITION (s = {}, n = {}, d = {}, f = {}) VALUES (7)"
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    try:
-        for wrong in (("'a'", "99999999999", "NULL", "NULL"), ("7", "7", "NULL", "NULL"), ("'a'", "7", "'20240105'", "NULL")):
-            with pytest.raises(UsageError, match="PARTITION takes a literal"):
-                run(insert.format(*wrong))
-        for _ in range(2):
-            run(insert.format(f"'{text}'", "-2147483648", "'2013-01-31'", "true"))
-            run(insert.format("''", "NULL", "DATE '0001-01-01'", "NULL"))
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
-    assert held(path) == sorted([(text, -(2**31), dt.date(2013, 1, 31), True, 7), ("", None, dt.date(1, 1, 1), None, 7)], key=repr)
-
-
 def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: str) -> None:
-    """[SP48] The whole table, the partitions that are written, or the one that is named."""
-    run("INSERT OVERWRITE t PARTITION (day = '2013-01-01') VALUES (7, 7)")
-    assert held(root) == sorted([("2013-01-01", 7, 7.0), (None, 3, 1.5)], key=repr)
-    run("INSERT OVERWRITE t PARTITION (day = NULL) SELECT 8, 8")
-    assert held(root) == sorted([("2013-01-01", 7, 7.0), (None, 8, 8.0)], key=repr)
+    """[SP48] The whole table, or the partitions that are written."""
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")
     try:
         run("INSERT OVERWRITE t VALUES ('2013-01-02', 9, 9)")
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert len(held(root)) == 3
+    assert len(held(root)) == 4
     run("INSERT OVERWRITE t VALUES ('2013-01-03', 10, 10)")
     assert held(root) == [("2013-01-03", 10, 10.0)]
-    for wrong in (
-        "PARTITION (x = 1) SELECT 'd', 1",
-        "PARTITION (day = upper('a')) SELECT 1, 1",
-        "PARTITION (day = 'a', day = 'b') SELECT 1, 1",
-    ):
-        with pytest.raises(UsageError, match="nothing was done"):
-            run(f"INSERT OVERWRITE t {wrong}")
 
 
 def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:

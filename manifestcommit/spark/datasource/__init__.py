@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ...commits.create_version import settled_outcome
 from ...errors import StoreError, UsageError
 from ...files.writer import WritePlan
 from ...filter.predicate import key_columns
@@ -38,13 +37,10 @@ from ...protocol.change_feed import (
     ON_OVERWRITE,
     Offset,
     OnOverwrite,
-    judge,
     parse_offset,
-    record_of,
 )
 from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.environment import SystemEnv
-from ...runtime.outcome import committed_or_raise
 from ...runtime.validation import check_work, message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
@@ -85,33 +81,31 @@ LOG = logging.getLogger("manifestcommit.spark")
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
-_STREAMS_TOLD = 64  # records of other queries that every task's message carries, at most
 
-# Options of batch writes and reads, and why a streaming query does not support them.
-_REFUSED = {
-    "watermarks": (
-        "how far its input was read is in its checkpoint, and the table keeps its last batch"
-    ),
+_BY_MODE = (
+    'outputMode("complete") replaces the whole table with every batch, outputMode("append") nothing'
+)
+# Options of other uses and of other formats, and why they are refused; whatever else is unknown is
+# refused without a reason.
+_NOT_OF_STREAMS = {
+    "watermarks": "how far its input was read is in its checkpoint",
     "fingerprint": "a batch is identified by its query and its number",
-    "overwrite": (
-        'outputMode("complete") replaces the whole table with every batch, '
-        'outputMode("append") nothing'
-    ),
-    "replaceWhere": (
-        'outputMode("complete") replaces the whole table with every batch, '
-        'outputMode("append") nothing'
-    ),
-    "partitionOverwriteMode": (
-        'outputMode("complete") replaces the whole table with every batch, '
-        'outputMode("append") nothing'
-    ),
-    "version": "it writes the next version, whichever that is",
-    "asOf": "it writes the next version, whichever that is",
-    "tag": "it writes the next version, whichever that is",
+    **dict.fromkeys(("overwrite", "replaceWhere", "partitionOverwriteMode"), _BY_MODE),
+    **dict.fromkeys(("version", "asOf", "tag"), "it writes the next version, whichever that is"),
     "columns": "it writes the columns that its DataFrame has: use select",
     "onViolation": (
         "its batch is a commit of one table; use foreachBatch, and write each batch with "
         'manifestcommit.write(df, path, key=f"my-query {batch_id}", on_violation="quarantine")'
+    ),
+}
+_NOT_OF_WRITES = {
+    "replaceWhere": (
+        'use option("overwrite", \'{"day": "2013-01-01"}\') to replace partitions, or '
+        'Table.overwrite_where(df, "…"), which takes any condition'
+    ),
+    "partitionOverwriteMode": (
+        'use option("overwrite", "dynamic") to replace the partitions that are written, '
+        'option("overwrite", "all") to replace the table'
     ),
 }
 
@@ -121,46 +115,22 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     secret. [SE1]
 
     change: what it will do, without files; began_us: when it was planned; key: the user's name for
-    the query; streams: the table's records then of the queries that this one may be.
+    the query.
     """
 
     plan: WritePlan
     change: Write
     began_us: int
     key: str | None = None
-    streams: dict[str, StreamRecord] = {}
 
 
 @dataclass(frozen=True)
 class BatchMessage(TaskMessage):
-    """A task's commit message. batch: the one it wrote; planned: `PlannedBatch` as compressed JSON;
-    settled: it wrote nothing, since the table's record of the query had decided on the batch
-    already."""
+    """A task's commit message. batch: the one it wrote; planned: `PlannedBatch` as compressed
+    JSON."""
 
     batch: bytes
     planned: bytes
-    settled: bool
-
-
-def refuse_stream_options(options: Mapping[str, str], *, overwrite: bool) -> None:
-    """Refuse options that a streaming query does not support, with the reason. [SP5]"""
-    given = {name.lower() for name in options}
-    for name, why in _REFUSED.items():
-        if name.lower() in given:
-            raise UsageError(
-                f"a streaming query takes no option {name}: {why}. Nothing was written; "
-                "leave it out."
-            )
-    if "conflict" in given and not overwrite:
-        raise UsageError(
-            'option("conflict", ...) is for outputMode("complete"); an append conflicts with '
-            "nothing that was written"
-        )
-    if (options.get("conflict") or "").lower() == "fail":
-        raise UsageError(
-            'conflict "fail" would end the query at its second batch, since the first filled '
-            "the table; leave it out"
-        )
 
 
 def plan_batch(
@@ -196,14 +166,8 @@ def plan_batch(
         target_file_size=target_file_size,
     )
     assert ctx.known is not None
-    streams = ctx.known.snapshot.streams
-    if key is not None:
-        # Only tasks know whether this query wrote under another name.
-        streams = {key: streams[key]} if key in streams else streams
-    if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
-        streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
     change = ctx.signed(job.change(), ctx.known.snapshot.properties)
-    return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
+    return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -215,8 +179,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.storage_options = storage_options
 
     def write(self, iterator: Iterator[RecordBatch]) -> BatchMessage:
-        """Make this task's rows durable and invisible; writes nothing if the table has the batch
-        already. [SP1] [KY6]"""
+        """Make this task's rows durable and invisible. [SP1] [KY6]"""
         if self.planned is None:
             raise UsageError(
                 "this Spark hands tasks a writer that was not planned for their batch; "
@@ -224,39 +187,24 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         planned = _decode(self.planned)
         batch = running_batch(planned.key)
-        settled = judge(record_of(planned.streams, batch), batch) in ("done", "behind", "reused")
-        if settled:
-            data = packed(TaskWritten(task=task_context().partitionId())).data
-        else:
-            data = write_task(planned.plan, iterator, self.storage_options).data
-        return BatchMessage(
-            data=data, batch=msgspec.json.encode(batch), planned=self.planned, settled=settled
-        )
+        data = write_task(planned.plan, iterator, self.storage_options).data
+        return BatchMessage(data=data, batch=msgspec.json.encode(batch), planned=self.planned)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         """The batch's one commit; else it raises, which ends the query. [CM1] [CM10] [KY6]"""
-        batch, planned, settled = _agreed(messages, batch_id)
+        batch, planned = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
         job = Job(ctx)
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
         assert ctx.known is not None
-        if settled:
-            outcome = settled_outcome(ctx, ctx.known, job.change(), sent=False)
-            if outcome is None:
-                raise StoreError(
-                    f"{job.url}: the table's record of query {batch.query} was set back "
-                    f"while batch {batch.batch} ran; nothing was "
-                    "committed. Start the query again: it runs the batch again."
-                )
-            committed_or_raise(outcome, job.url)
-            return
         if (
             planned.key is None
             and batch.batch == 0
             and (text := _stranger(ctx.known.snapshot, batch, job.url))
         ):
-            _warn(text)
+            # not by a logger: Spark configures none here, and standard error is the driver's
+            warnings.warn(text, stacklevel=2)
         collect(planned.plan, messages, self.storage_options).register(job)
         job.commit()
 
@@ -278,10 +226,9 @@ def running_batch(key: str | None) -> StreamBatch:
 
 def _agreed(
     messages: Sequence[WriterCommitMessage | None], number: int
-) -> tuple[StreamBatch, PlannedBatch, bool]:
-    """What all tasks report about the batch, and whether they wrote nothing because it was settled;
-    an error if they disagree. [SP2]"""
-    said: set[tuple[bytes, bytes, bool]] = set()
+) -> tuple[StreamBatch, PlannedBatch]:
+    """What all tasks report about the batch; an error if they disagree. [SP2]"""
+    said: set[tuple[bytes, bytes]] = set()
     for each in messages:
         if not isinstance(each, BatchMessage):
             raise StoreError(
@@ -289,7 +236,7 @@ def _agreed(
                 "the query again: it runs the batch again. (A continuous trigger hands no rows to "
                 "Python sinks: use processingTime or availableNow.)"
             )
-        said.add((each.batch, each.planned, each.settled))
+        said.add((each.batch, each.planned))
     if not said:
         raise StoreError(
             f"Spark commits batch {number} without any task; nothing was committed. Start the "
@@ -300,14 +247,14 @@ def _agreed(
             f"Spark's tasks reported {len(said)} different plans of batch {number}; nothing was "
             "committed. Start the query again."
         )
-    ((batch_json, planned, settled),) = said
+    ((batch_json, planned),) = said
     batch = msgspec.json.decode(batch_json, type=StreamBatch)
     if batch.batch != number:
         raise StoreError(
             f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}; "
             "nothing was committed."
         )
-    return batch, _decode(planned), settled
+    return batch, _decode(planned)
 
 
 def _decode(planned: bytes) -> PlannedBatch:
@@ -332,18 +279,6 @@ def _stranger(snapshot: Snapshot, batch: StreamBatch, url: str) -> str:
         "rows that it reads again are in the table twice. "
         'With option("key", ...) this would be an error.'
     )
-
-
-def _warn(text: str) -> None:
-    """Without configured logging it goes to standard error, which is the driver's."""
-    LOG.warning(text)
-    logger: logging.Logger | None = LOG
-    while logger is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
-            return
-        logger = logger.parent if logger.propagate else None
-    if LOG.hasHandlers():  # handlers that print nothing: Python's own last resort is silent then
-        print(f"WARN {text}", file=sys.stderr, flush=True)
 
 
 # `spark.readStream.format("manifestcommit")`: every committed file once, in the order of
@@ -504,26 +439,11 @@ _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 class ManifestCommitDataSource(StoreSource):
     """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot.
-    [SP4] [SP5]
+    docs/reference/spark-options.md says what the options mean. [SP4] [SP5]
 
-    Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint,
-    watermarks (JSON: source to [start, end]), basedOn (the version of the table that the rows were
-    read from, [CF17]), mergeSchema, targetFileSize (bytes, or a text such as 128MB), message and
-    metadata (JSON: name to text) for the commit's record ([OB15]); with mode("overwrite") also
-    conflict, replaceSchema and overwrite ("all", "dynamic" or JSON: column to value). A streaming
-    query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize, message, metadata;
-    with outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a
-    JSON list): no others are read from the files. Spark does not tell a Python data source which
-    columns a query uses, and filters are not taken from it ([SP12]);
-    `manifestcommit.read_committed(path, columns=..., filter=...)` skips files by both. A stream's:
-    startingVersion (the first whose added files are given; without it all live files come first),
-    maxFilesPerTrigger, columns, onOverwrite (at a commit that removed rows "fail"; "files": give
-    those that it added; "skip": skip it; "changes": the stream is one of changed rows, [CH7]), on
-    (the columns of their key). At a rollback that brings back files from before the stream began,
-    "files" fails, too. Object stores are reached as the environment of Spark's processes says
-    (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, instance roles), or with what
-    `manifestcommit.register(spark, storage_options={...})` was given. Never by an option here:
-    Spark shows options in plans. [SE1]
+    Spark does not tell a Python data source which columns a query uses, and filters are not taken
+    from it ([SP12]). Options of stores are given to `register`, never here: Spark shows options in
+    plans. [SE1]
     """
 
     format_name = "manifestcommit"
@@ -605,8 +525,7 @@ class ManifestCommitDataSource(StoreSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Refuse everything that can be refused, before any task starts. [SP5] [SC3]"""
-        _refuse_other_overwrites(self.options)
-        ctx = self._context(WRITE_OPTIONS)
+        ctx = self._context(WRITE_OPTIONS, _NOT_OF_WRITES)
         return begin_write(
             ctx,
             schema,
@@ -622,13 +541,18 @@ class ManifestCommitDataSource(StoreSource):
             return StreamWriter(
                 None, storage_options=self._options_for(self.options.get("path") or "")
             )
-        refuse_stream_options(self.options, overwrite=overwrite)
-        ctx = self._context(STREAM_WRITE_OPTIONS)
+        ctx = self._context(STREAM_WRITE_OPTIONS, _NOT_OF_STREAMS)
+        conflict = _check_conflict(self.options, overwrite)
+        if conflict.lower() == "fail":
+            raise UsageError(
+                'conflict "fail" would end the query at its second batch, since the first filled '
+                "the table; leave it out"
+            )
         planned = plan_batch(
             ctx,
             schema,
             overwrite=overwrite,
-            conflict=self.options.get("conflict") or "serializable",
+            conflict=conflict,
             key=self.options.get("key"),
             partition_by=_names("partitionBy", self.options.get("partitionBy")),
             merge_schema=_flag("mergeSchema", self.options.get("mergeSchema")),
@@ -636,7 +560,11 @@ class ManifestCommitDataSource(StoreSource):
         )
         return StreamWriter(planned, storage_options=self._options_for(ctx.store.url))
 
-    def _context(self, known: tuple[str, ...]) -> TableContext:
+    def _context(
+        self, known: tuple[str, ...], reasons: Mapping[str, str] | None = None
+    ) -> TableContext:
+        """The table. UsageError for options that are not known, with the reason where there is
+        one. [SP5]"""
         path = self.options.get("path")
         if not path:
             raise UsageError(
@@ -647,6 +575,11 @@ class ManifestCommitDataSource(StoreSource):
                 "CREATE TEMPORARY VIEW v USING manifestcommit OPTIONS (path '...'); DROP "
                 "TABLE takes the catalog's entry away and no data."
             )
+        for name, why in (reasons or {}).items():
+            if self.options.get(name) is not None:
+                raise UsageError(
+                    f"this write takes no option {name}: {why}. Nothing was written; leave it out."
+                )
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
             raise UsageError(
@@ -730,10 +663,11 @@ def begin_write(
     # for an INSERT through a view, the version that the view shows
     job.based_on.take(column_marks(struct), appends=True)
     chosen = _overwrite_option(options, overwrite)
+    conflict = _check_conflict(options, overwrite)
     if overwrite:
         job.overwrite(
             None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # checked there
-            conflict=options.get("conflict") or "serializable",  # type: ignore[arg-type]  # so
+            conflict=conflict,  # type: ignore[arg-type]  # so
         )
     for source, (start, end) in _watermarks(options.get("watermarks")).items():
         job.advance(source, start, end)
@@ -800,20 +734,14 @@ def _refuse_dynamic_session() -> None:
         )
 
 
-def _refuse_other_overwrites(options: Mapping[str, str]) -> None:
-    """Other formats' options, which Spark would turn into overwriting everything. [SP5]"""
-    if options.get("replaceWhere") is not None:
+def _check_conflict(options: Mapping[str, str], overwrite: bool) -> str:
+    """The option `conflict`, which only an overwrite takes. [SP5]"""
+    if options.get("conflict") is not None and not overwrite:
         raise UsageError(
-            'replaceWhere is not supported; nothing was written. Use option("overwrite", '
-            '\'{"day": "2013-01-01"}\') to replace partitions, or Table.overwrite_where(df, "…"), '
-            "which takes any condition."
+            'option("conflict", ...) is for mode("overwrite") and outputMode("complete"); an '
+            "append conflicts with nothing that was written"
         )
-    if options.get(_OVERWRITE_MODE) is not None:
-        raise UsageError(
-            f"{_OVERWRITE_MODE} is not supported; nothing was written. Use "
-            'option("overwrite", "dynamic") to replace the '
-            'partitions that are written, option("overwrite", "all") to replace the table.'
-        )
+    return options.get("conflict") or "serializable"
 
 
 def _overwrite_option(
@@ -824,11 +752,6 @@ def _overwrite_option(
         raise UsageError(
             'option("overwrite", ...) says what mode("overwrite") replaces; with '
             'mode("append") leave it out'
-        )
-    if options.get("conflict") is not None and not overwrite:
-        raise UsageError(
-            'option("conflict", ...) is for mode("overwrite"); an append conflicts with '
-            "nothing that was written"
         )
     match text and text.strip().lower():
         case None | "":

@@ -5,10 +5,8 @@ Spark itself is the judge, over rows chosen to be where the two engines differ; 
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,12 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from manifestcommit.errors import UsageError
-from manifestcommit.filter.arrow_expression import parse_expression, spark_order
+from manifestcommit.filter.arrow_expression import spark_order
 from manifestcommit.filter.predicate import And, ColumnBounds, Compare, IsIn, Not, Or, Predicate, StartsWith, Unknown, may_match
 from manifestcommit.format.arrow_schema import arrow_schema, footer_metadata
 from manifestcommit.format.fields import Field, Schema, StructType
-from manifestcommit.spark.conditions import faithful_text, for_pruning, to_column
+from manifestcommit.spark import conditions
+from manifestcommit.spark.conditions import arrow_of, faithful_text, for_pruning
+from manifestcommit.spark.tasks import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,80 +101,31 @@ def matches(frame: DataFrame, columns: Sequence[Column]) -> list[set[int]]:
 
 A = pc.field
 LEAVES = [
-    *(op(A("i"), v) for op in (operator.eq, operator.ne, operator.lt, operator.ge) for v in (1, 1.5, 2**40, D("4.7"), NAN)),
-    *(op(A("l"), v) for op in (operator.eq, operator.gt) for v in (5, 5.5, D("1.5"), -INF)),
-    *(
-        op(A(c), v)
-        for c in ("f", "d")
-        for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-        for v in (0.0, 0.1, NAN, INF, 1)
-    ),
-    *(A(c).isin(v) for c in ("f", "d") for v in ([0.0], [-0.0, 1.5], [0.1], [NAN], [NAN, None], [])),
-    *(A(c).is_nan() for c in ("f", "d")),
-    *(A(c).is_null(nan_is_null=nan) for c in ("f", "s") for nan in (True, False)),
-    *(op(A("s"), v) for op in (operator.eq, operator.gt, operator.lt) for v in ("a", "", "\ud7ff", "\x00", "%_\\")),
-    *(pc.starts_with(A("s"), v) for v in ("a", "", "%_", "\x00", "é")),
-    *(A("s").isin(v) for v in (["a", "é"], ["a", None], pa.array([], pa.string()))),
-    pc.is_in(A("s"), options=pc.SetLookupOptions(pa.array(["a", None]), skip_nulls=True)),
-    *(op(A("b"), b"a") for op in (operator.eq, operator.lt, operator.ge)),
-    *(op(A("m"), v) for op in (operator.eq, operator.lt, operator.ge) for v in (D("1.50"), D("1.505"), D("5"))),
-    A("m").isin([D("1.5"), D("5.00")]),
-    *(op(A("day"), v) for op in (operator.eq, operator.lt) for v in (date(2024, 2, 29), date(1, 1, 1), datetime(2024, 3, 1))),
-    *(
-        op(A("ts"), v)
-        for op in (operator.eq, operator.gt)
-        for v in (MOMENT.replace(tzinfo=UTC), OLD.replace(tzinfo=UTC), date(2024, 2, 29))
-    ),
-    *(op(A("ntz"), v) for op in (operator.eq, operator.gt) for v in (MOMENT, OLD, date(2024, 2, 29))),
-    A("ntz").isin([OLD, MOMENT]),
-    A("ok"),
-    A("ok") == False,  # noqa: E712  # an expression
-    *(op(A("gap"), v) for op in (operator.eq, operator.gt) for v in (timedelta(0), timedelta(days=400))),
-    *(op(A("c"), "a") for op in (operator.eq, operator.gt)),
-    A("c").isin(["A"]),
-    pc.starts_with(A("c"), "A"),
-    A("a.b`c", "x") == 1,
-    A("a.b`c", "y z.") > 1.0,
-    A("a.b`c", "x").is_null(),
-    A("a.b`c").is_valid(),
-    pc.scalar(True),
-    pc.scalar(pa.scalar(None, pa.bool_())),
-]
+    A("i") >= 1.5, A("l") + 1 > 5, A("f") == 0.0, A("d") > 1.0, A("d") == NAN, A("d").isin([-0.0, 1.5]), A("s") > "\ud7ff",
+    A("s").cast(pa.large_string()) == "%_\\", pc.starts_with(A("s"), ""), A("digits").isin(["5", None]), A("b") < b"a",
+    A("m") == D("1.505"), A("m") > 1.25, A("day") == date(1, 1, 1), A("ts") == MOMENT.replace(tzinfo=UTC),
+    A("ts") > OLD.replace(tzinfo=UTC), A("ntz") > OLD, A("ok"), A("gap") == timedelta(days=400), A("c") == "a",
+    A("a.b`c", "y z.") > 1.0, A("a.b`c").is_valid(), pc.scalar(pa.scalar(None, pa.bool_())),
+]  # fmt: skip
 
 
 def test_a_pyarrow_filter_keeps_the_same_rows_in_spark(frame: DataFrame) -> None:
-    """Each leaf, its negation, and pairs of them: NaN, -0.0, nulls in lists, collations, years 1 and 9999. [RD7]"""
-    pairs = [op(left, ~right) for op in (operator.and_, operator.or_) for left, right in zip(LEAVES[::6], LEAVES[3::6], strict=False)]
-    expressions = [*LEAVES, *(~leaf for leaf in LEAVES), *pairs]
-    found = matches(frame, [to_column(parse_expression(each, ARROW), SCHEMA) for each in expressions])
-    kept = 0
-    for expression, rows in zip(expressions, found, strict=True):
-        assert rows == set(NUMBERED.filter(spark_order(expression, NUMBERED.schema)).column("row").to_pylist()), str(expression)
-        kept += len(rows)
-    assert kept > len(expressions)  # not all of them empty
+    """[RD7] Tasks evaluate it: NaN, -0.0, nulls in lists, collations, years 1 and 9999; the others are what is left of the rows."""
+    forms, columns = [spark_order(leaf, ARROW) for leaf in LEAVES], arrow_of(SCHEMA)
 
+    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at, form in enumerate(forms):
+                for others in (False, True):
+                    for found in conditions._matching(form, columns, others, [batch]):
+                        yield pa.RecordBatch.from_pylist([{"at": at, "others": others, "row": row} for row in found["row"].to_pylist()])
 
-@pytest.mark.parametrize(
-    ("expression", "says"),
-    [
-        ((A("i") > 1) & (A("l") + 1 > 5), "Give a Spark Column instead"),
-        (A("s").cast(pa.int64()) == 5, "Give a Spark Column instead"),
-        (A("m") > 1.5, "Give a Decimal"),
-        (A("m") > D("123456789012345678901234567890.123456789"), "38 digits"),
-    ],
-)
-def test_a_filter_that_spark_would_read_otherwise_is_an_error(spark: SparkSession, expression: pc.Expression, says: str) -> None:
-    """Rather than a result that is a little different. [RD7]"""
-    with pytest.raises(UsageError, match=says):
-        to_column(parse_expression(expression, ARROW), SCHEMA)
-
-
-@pytest.mark.thorough
-def test_thousands_of_terms_reach_spark_and_come_back(frame: DataFrame) -> None:
-    """One term per hour of a month: no stack overflows, here or in the JVM."""
-    terms = [A("l") == number for number in range(700)]
-    column = to_column(parse_expression(functools.reduce(operator.or_, terms), ARROW), SCHEMA)
-    assert matches(frame, [column]) == [{at for at, row in enumerate(ROWS) if row["l"] in range(700)}]
+    found: dict[tuple[int, bool], set[int]] = {}
+    for row in mapped(frame, ask, "at long, others boolean, row long").collect():
+        found.setdefault((row.at, row.others), set()).add(row.row)
+    for at, form in enumerate(forms):
+        kept = set(NUMBERED.filter(form).column("row").to_pylist())
+        assert (found.get((at, False), set()), found.get((at, True), set())) == (kept, {*range(len(ROWS))} - kept), str(form)
 
 
 # --- Spark's own Columns ------------------------------------------------------------------------------------------------------

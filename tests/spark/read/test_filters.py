@@ -15,8 +15,8 @@ import manifestcommit as mc
 def test_filters_at_the_extremes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """[RD7] [DF6]"""
     table = KINDS[kind](str(tmp_path / "t"))
-    for case in CASES:
-        if case.sql[0] in "xd":
-            for condition in (case.sql, case.arrow):
-                found = mc.read_committed(table.url, filter=condition).select("n").collect()
-                assert {row.n for row in found} == case.found, str(condition)
+    cases = [case for case in CASES if case.sql[0] in "xd"]
+    asked = [(case.sql, case.found) for case in cases] + [(case.arrow, case.found) for case in cases[::8]]
+    for condition, expected in asked:
+        found = mc.read_committed(table.url, filter=condition).select("n").collect()
+        assert {row.n for row in found} == expected, str(condition)

@@ -17,9 +17,8 @@ from tests.spark.settings import setting
 import manifestcommit as mc
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.scan.parallel_decode import DECODED_BYTES, Portion
 from manifestcommit.spark import scan
-from manifestcommit.spark.scan import FilesReader, _fit, batch_rows, batches_of, fitted, pack, read_files
+from manifestcommit.spark.scan import FilesReader, fitted, pack, read_files
 from manifestcommit.store import StorageOptions
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
@@ -234,11 +233,8 @@ def test_a_sliced_batch_keeps_its_rows(tmp_path: Path) -> None:
     maps = [[("a", 1)], [], None, [("b", None), ("c", 3)], None, [("d", 4)]]
     source = pa.table({"l": pa.array(lists, pa.list_(pa.int32())), "m": pa.array(maps, pa.map_(pa.string(), pa.int32()))})
     for start in range(len(lists)):
-        array = source.slice(start).combine_chunks().to_batches()[0]
-        assert _fit(array.column("l"), target.field("l").type).to_pylist() == lists[start:]
-        assert _fit(array.column("m"), target.field("m").type).to_pylist() == maps[start:]
-        uncombined = source.column("l").chunk(0).slice(start)
-        assert _fit(uncombined, target.field("l").type).to_pylist() == lists[start:]
+        (batch,) = source.slice(start).to_batches()
+        assert fitted(batch, target, target.names, {}).to_pydict() == {"l": lists[start:], "m": maps[start:]}
 
 
 def test_column_names_with_dots_are_not_taken_for_members(tmp_path: Path) -> None:
@@ -258,55 +254,6 @@ def test_files_are_packed_in_order_and_none_is_lost() -> None:
     assert len(groups) > 2 and all(groups)
     assert pack([]) == []
     assert len(pack([(str(n), 1) for n in range(62)])) == 2
-
-
-def test_batches_of_wide_rows_stay_small() -> None:
-    """Twice as many bytes would wait in a task's memory, and in the JVM's. [RD14] [RD40]"""
-
-    def rows_for(wide: int) -> int:
-        sink = pa.BufferOutputStream()
-        table = pa.table({"n": range(1000), "t": [f"{n:0{wide}}" for n in range(1000)]})
-        pq.write_table(table, sink, row_group_size=100, compression="none", use_dictionary=False)
-        metadata = pq.ParquetFile(sink.getvalue()).metadata
-        return batch_rows(metadata, [0, 1, 9])
-
-    assert (rows_for(8), rows_for(100)) == (128 * 1024, 64 * 1024)
-
-
-def portions_of(table: pa.Table, wanted: list[list[str]], groups: int = 1) -> list[Portion]:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=-(-table.num_rows // groups) or 1, store_schema=False)
-    file = pq.ParquetFile(sink.getvalue())
-    every = range(file.num_row_groups)
-    return [Portion(path="a", file=file, groups=every, columns=columns, held=None, size_bytes=0) for columns in wanted]
-
-
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("rows", [0, 1000, 200_000])
-def test_the_rows_are_the_same_whether_they_are_decoded_in_one_go_or_not(rows: int, groups: int) -> None:
-    n = pa.array([None, *range(rows)], pa.int64())[:rows]
-    table = pa.table({"n": n, "t": n.cast(pa.string()), "s": pa.StructArray.from_arrays([n], ["x"])})
-    for portion in portions_of(table, [["n"], ["n", "t"], ["s"], []], groups):
-        batches = list(batches_of(portion))
-        assert sum(batch.num_rows for batch in batches) == rows  # also where no column is wanted
-        assert all(batch.num_rows <= 128 * 1024 for batch in batches)
-        wanted = table.select(portion.columns)
-        assert not portion.columns or pa.Table.from_batches(batches, schema=wanted.schema).equals(wanted)
-
-
-def test_what_may_be_large_once_decoded_is_not_decoded_in_one_go() -> None:
-    """A footer does not tell: here one text, kept once, stands for all rows; and numbers that are all the same. [RD40]"""
-    rows = 1 << 19
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["x" * 300]))
-    zeros = {f"n{at}": pa.array([0] * rows, pa.int64()) for at in range(9)}
-    before = pa.total_allocated_bytes()
-    cases = {("n1",): DECODED_BYTES, ("t",): 2 * 128 * 1024 * 300, tuple(zeros): DECODED_BYTES}
-    for portion, most in zip(portions_of(pa.table({"t": text, **zeros}), [list(each) for each in cases]), cases.values(), strict=True):
-        batches = batches_of(portion)
-        first = next(batches)
-        assert portion.file.metadata.row_group(0).total_byte_size < 1 << 18 and first.num_rows == 128 * 1024
-        assert pa.total_allocated_bytes() - before < most
-        del first, batches
 
 
 def test_sparks_own_scan_follows_no_link(spark: Any, root: str) -> None:
