@@ -146,7 +146,7 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
     as `sample`. At most 50 versions are read."""
     ctx = table._ctx
     store, head = ctx.store, ctx.open()
-    snapshot, jobs = head.snapshot, [*list_jobs(ctx, is_read=False)]
+    snapshot, jobs = head.snapshot, [*list_jobs(ctx)]
     now_us = ctx.env.now_us()
     ages_s = source_age_s(snapshot, now_us)
     reducer = HistoryReducer(snapshot, _COMMITS, store.url)
@@ -213,7 +213,11 @@ def _rendered(**values: Any) -> str:
 
 @cache
 def _style() -> str:
-    return report_page.style() + "a{color:var(--replace)}.filter button{font:inherit}\n"
+    return (
+        report_page.style() + ":root{--link:#2a63ad}td.name:first-child{min-width:12em}\n"
+        "@media (prefers-color-scheme:dark){:root{--link:#6aa5ee}}\n"
+        "a{color:var(--link)}.filter{align-items:baseline}.filter button{font:inherit}\n"
+    )
 
 
 @cache

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..commits.commit_loop import commit
 from ..commits.create_version import create_table
-from ..errors import SchemaMismatchError, UsageError
+from ..errors import ManifestCommitError, SchemaMismatchError, UsageError
 from ..files.writer import (
     BLOOM_COLUMNS,
     BOUNDS_COLUMNS,
@@ -233,13 +233,15 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
 
 
 def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]) -> None:
-    """UsageError where the table's order names a column that is to be dropped or renamed, or a
-    constraint names one that is to be dropped, or could not be evaluated any more. [GC20] [CK3]"""
+    """UsageError where the table's order names a column that is to be dropped or renamed, a
+    constraint names one that is to be dropped, or could not be evaluated any more, or an export
+    could not go on. [GC20] [CK3] [EX9]"""
     check_unsorted(snapshot, {edit.id for edit in edits if edit.kind in ("drop", "rename")})
-    if not snapshot.constraints:
-        return
     assert snapshot.schema is not None
     edited = apply_edits(snapshot.schema, edits)
+    _check_exports(ctx, snapshot, edited)
+    if not snapshot.constraints:
+        return
     known = {field.id for _, field in walk(edited.fields)}
     lost = {f.id: ".".join(at) for at, f in walk(snapshot.schema.fields) if f.id not in known}
     for name, text in gate().texts_of(snapshot).items():
@@ -251,6 +253,19 @@ def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, 
                 f"Table.drop_constraint({name!r})."
             )
     gate().check_schema(snapshot, edited)
+
+
+def _check_exports(ctx: TableContext, snapshot: Snapshot, edited: Schema) -> None:
+    """The error of an export that could express the columns, and could not express the edited ones.
+    One that is stopped already stops no edit: that may be what mends it. [EX9]"""
+    formats = snapshot.properties.get(EXPORT_FORMATS)
+    if formats is None:
+        return
+    try:
+        check_export_formats(ctx, None, snapshot.schema, formats)
+    except ManifestCommitError:
+        return
+    check_export_formats(ctx, None, edited, formats)
 
 
 def partitioned(names: Sequence[str], snapshot: Snapshot) -> tuple[int, ...]:

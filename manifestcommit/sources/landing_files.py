@@ -118,7 +118,8 @@ class LandingFiles:
         self._file_column, self._on_changed = file_column, on_changed
         self.updates = on_changed == "replace"
         if settle_s is None:
-            settle_s = 0.0 if is_remote(self._store) else _SETTLE_ON_DISK_S
+            is_whole = is_remote(self._store) or self.url.startswith("memory:")
+            settle_s = 0.0 if is_whole else _SETTLE_ON_DISK_S
         self._settle_s = settle_s
         self._csv_options = csv_options
         self._table: Table | None = None

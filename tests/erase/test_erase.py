@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ PLAIN = KINDS["plain"]
 _NUMBERS = itertools.count()
 
 
-def until_done(table: mc.Table, where: str) -> mc.Erasure:
-    """Call it until it is done, a few times at most."""
+def until_done(table: mc.Table, where: str, *, between: Callable[[], object] = lambda: None, **given: Any) -> mc.Erasure:
+    """Call it until it is done, a few times at most. between: is called after each that left it open."""
     for _ in range(4):
-        found = table.erase(where, reason="request 17", grace="0s", drop_tags=True, abort_jobs=True)
+        found = table.erase(where, reason="request 17", grace="0s", drop_tags=True, abort_jobs=True, **given)
         if found.state == "done":
             return found
+        between()
     raise AssertionError(found.waiting)
 
 
@@ -142,12 +144,26 @@ def stop_at(kind: str, name: str, url: str, reached: Any) -> None:
     [("create_output", ""), ("put_if_absent", object_names.VERSIONS), ("put", object_names.HINT), ("delete", "0")],
 )
 def test_a_process_that_is_killed_is_followed_by_another(tmp_path: Path, kind: str, name: str) -> None:
-    """kill -9. [ER2]"""
-    url = str(tmp_path / "table")
-    rest = [row for row in people(small(url)) if ADA not in row]
+    """kill -9, where exports, a tag, a table that follows and a clone belong to it; readers go on in between. [ER2] [ER4]"""
+    url, to, copy = (str(tmp_path / each) for each in ("table", "followed", "clone"))
+    table = small(url)
+    table.set_properties({"export.formats": "iceberg,delta", "gc.grace": "0s"})
+    table.tag("without her", version=1)
+    whole = people(table)
+    rest = [row for row in whole if ADA not in row]
+
+    def passed_on() -> None:
+        mc.load(mc.sources.table(url), to)
+        mc.clone(url, copy)
+
+    passed_on()
     killed(stop_at, kind, name, url)
-    until_done(mc.Table(url), PLAIN.where)
-    assert telling(url) == set() and people(mc.Table(url)) == rest
+    assert people(mc.Table(url)) in (whole, rest)
+    assert len(mc.Table(url).to_arrow(tag="without her")) == 1
+    until_done(mc.Table(url), PLAIN.where, between=passed_on, followers=[to], clones=[copy])
+    assert telling(url) == telling(copy) == set() and people(mc.Table(url)) == people(mc.Table(copy)) == rest
+    assert set(mc.Table(url).metrics().export_lag.values()) == {0} and len(mc.Table(url).to_arrow(tag="without her")) == 1
+    assert mc.Table(to).erase(PLAIN.where, reason="of the other", grace="0s").state == "done" and telling(to) == set()
 
 
 # --- what has to be decided first

@@ -195,6 +195,14 @@ def test_a_file_that_may_still_grow_is_waited_for(tmp_path: Path, landing: Path)
     assert ids(tmp_path / "t") == [1, 2]
 
 
+def test_nothing_in_memory_is_waited_for(tmp_path: Path) -> None:
+    """An object there is whole from the moment on at which it is there."""
+    open_store("memory://settled/landing").put("a.csv", b"id\n1\n")
+    began = time.monotonic()
+    assert mc.load(mc.sources.files("memory://settled/landing"), tmp_path / "t").rows == 1
+    assert time.monotonic() - began < 5
+
+
 def test_markers_hidden_files_and_other_names_are_passed_over(tmp_path: Path, landing: Path) -> None:
     for name in ("_SUCCESS", ".a.csv.crc", "_temporary/0/b.csv", "other.txt", "in/c.csv"):
         put(landing, name, "id\n1\n")
