@@ -262,10 +262,10 @@ def _check_exports(ctx: TableContext, snapshot: Snapshot, edited: Schema) -> Non
     if formats is None:
         return
     try:
-        check_export_formats(ctx, None, snapshot.schema, formats)
+        exporter().check_formats(ctx, None, snapshot.schema, formats)
     except ManifestCommitError:
         return
-    check_export_formats(ctx, None, edited, formats)
+    exporter().check_formats(ctx, None, edited, formats)
 
 
 def partitioned(names: Sequence[str], snapshot: Snapshot) -> tuple[int, ...]:
