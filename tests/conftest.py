@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests in tests/spark, where its fixture is, are marked: `make test` runs them in one process. What left_out.py names is marked
     `thorough`. Tests marked `proof` are left to `make proof`. What there is, before anything is deselected, is kept for the guard of
     the quick set."""
-    out = left_out(item.nodeid for item in items if item.get_closest_marker("thorough") is None)
+    out = left_out(item.nodeid for item in items if not {"thorough", "proof"} & {mark.name for mark in item.iter_markers()})
     for item in items:
         if item.path.is_relative_to(REPO / "tests" / "spark"):
             item.add_marker(pytest.mark.spark)
