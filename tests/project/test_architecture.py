@@ -300,7 +300,7 @@ def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
     assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
 
 
-# Come with the package, and are loaded for a terminal, for a text in SQL, and for memory and other stores, only.
+# Come with the package, and are loaded for a terminal, for a text in SQL, and for object stores, only.
 LOADED_LATE = {"fsspec", "rich", "sqlglot"}
 
 
