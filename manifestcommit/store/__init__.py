@@ -18,7 +18,7 @@ from .base import (
     Unfinished,
     split_url,
 )
-from .local import LocalStore
+from .local import LocalStore, MemoryStore
 
 __all__ = [
     "KeepsUnfinished",
@@ -90,8 +90,6 @@ def open_store(
     if scheme == "file":
         return LocalStore(rest)
     if scheme == "memory":
-        from .local import MemoryStore  # late: it brings fsspec
-
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)

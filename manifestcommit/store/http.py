@@ -74,6 +74,7 @@ _MEANINGS = {
 }
 _KEPT = 64  # connections to one host
 _PIECE = 1024 * 1024
+_ONCE = urllib3.Retry(False, redirect=False)  # not made anew for each request
 _NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 
 
@@ -176,7 +177,7 @@ class HttpClient:
                 url if self._is_absolute and scheme == "http" else slash + target,
                 body=body or None,
                 headers=headers,
-                retries=False,
+                retries=_ONCE,
                 redirect=False,
                 assert_same_host=False,
                 preload_content=False,

@@ -112,29 +112,25 @@ class LocalStore:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         link = _Link()
         try:
-            with _told(self, name, writing=True):
-                self._place(name, data, link)
-                created = not link.is_taken
-            if not created:
+            self._place(name, data, link)
+            if link.is_taken:
                 # perhaps by this writer's own first attempt, whose folder was never synced
                 self._check_taken(name)
             _sync_folder(os.path.dirname(f"{self._root}/{name}"))
-        except _NotPlainError as error:
-            raise _as_ours(self, name, error) from error
-        except (OSError, StoreError) as error:
-            if not link.is_called:  # the name was never asked for
-                raise (
-                    error if isinstance(error, StoreError) else _as_ours(self, name, error)
-                ) from None
+        except OSError as error:
+            meant = _as_ours(self, name, error)
+            # the name was never asked for, or is neither free nor taken
+            if not link.is_called or isinstance(error, _NotPlainError):
+                raise meant from error
             hint = (
                 ". Where the file system has no hard links, put the table on one that has"
-                if isinstance(error, StoreDeniedError)
+                if isinstance(meant, StoreDeniedError)
                 else ""
             )
             raise StoreUnclearError(
-                f"it is unclear whether {self.url}/{name} was created, or is durable: {error}{hint}"
+                f"it is unclear whether {self.url}/{name} was created, or is durable: {meant}{hint}"
             ) from error
-        return created
+        return not link.is_taken
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -619,29 +615,23 @@ def _as_ours(store: LocalStore, name: str, error: OSError) -> StoreError:
     return kind(f"{store.url}/{name}: {error.strerror or error}")
 
 
-_LOCK = threading.RLock()  # fsspec's memory is shared by the whole process, and so is its lock
+_LOCK = threading.RLock()
+# the objects of all these stores: their contents, and when they were written
+OBJECTS: dict[str, tuple[bytes, float]] = {}
 
 
 class MemoryStore:
-    """One table path in fsspec's process-wide memory. It ends with the process, and does not work
+    """One table path in the memory of this process. It ends with the process, and does not work
     under Spark, whose tasks are other processes. [ST1]"""
+
+    identity = ""  # one lock for the one process that can see it
 
     def __init__(self, root: str) -> None:
         self._root = f"/{check_root('memory', root.strip('/'))}"
-        from fsspec.implementations.memory import (  # late: most do without
-            MemoryFile,
-            MemoryFileSystem,
-        )
-
-        self._fs, self._file = MemoryFileSystem(), MemoryFile
 
     @property
     def url(self) -> str:
         return f"memory:/{self._root}"
-
-    @property
-    def identity(self) -> str:
-        return ""  # one lock for the one process that can see it
 
     def parent(self) -> MemoryStore | None:
         parent = self._root.rpartition("/")[0]
@@ -652,19 +642,18 @@ class MemoryStore:
         return MemoryStore(rest) if scheme == "memory" else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        with _LOCK:
-            file = self._fs.store.get(self._path(name))
-            if file is None:
-                raise FileNotFoundError(f"{self.url}/{name}")
-            return bytes(file.getbuffer()[slice(start, end)])
+        found = OBJECTS.get(self._path(name))
+        if found is None:
+            raise FileNotFoundError(f"{self.url}/{name}")
+        return found[0][start:end]
 
     def put(self, name: str, data: bytes) -> None:
         with _LOCK:
-            self._fs.store[self._path(name)] = self._file(self._fs, self._path(name), data)
+            OBJECTS[self._path(name)] = bytes(data), time.time()
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         with _LOCK:
-            if self._path(name) in self._fs.store:
+            if self._path(name) in OBJECTS:
                 return False
             self.put(name, data)
             return True
@@ -673,25 +662,17 @@ class MemoryStore:
         base = f"{self._root}/"
         first, common = base + start_from, base + prefix
         with _LOCK:
-            files = {
-                path: file
-                for path, file in self._fs.store.items()
-                if path >= first and path.startswith(common)
-            }
             found = [
-                ObjectInfo(
-                    name=path.removeprefix(base),
-                    size_bytes=file.getbuffer().nbytes,
-                    modified=float(file.modified.timestamp()) if file.modified else time.time(),
-                )
-                for path, file in sorted(files.items())
+                ObjectInfo(name=path.removeprefix(base), size_bytes=len(data), modified=modified)
+                for path, (data, modified) in sorted(OBJECTS.items())
+                if path >= first and path.startswith(common)
             ]
         yield from found
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             with _LOCK:
-                self._fs.store.pop(self._path(name), None)
+                OBJECTS.pop(self._path(name), None)
 
     def create_output(self, name: str) -> Output:
         check_name(name)

@@ -557,21 +557,21 @@ def _just_below(name: str) -> str:
 
 
 _XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
-_CODED = re.compile("[%+]").search
 
 
-def _named(page: ElementTree.Element, name: str) -> str:
-    """An object's name as a list gives it: some servers ignore the wish for percent-encoding."""
-    return unquote_plus(name) if _CODED(name) and page.findtext("EncodingType") == "url" else name
+def _decoder(page: ElementTree.Element) -> Callable[[str], str]:
+    """What makes names of those in a list: some servers ignore the wish for percent-encoding."""
+    return unquote_plus if page.findtext("EncodingType") == "url" else str
 
 
 def _page(answer: Answer) -> Page:
     page = document(answer, "ListBucketResult")
+    decoded = _decoder(page)
     is_last = text_of(page, "IsTruncated") != "true"
     return Page(
         objects=[
             ObjectInfo(
-                name=_named(page, text_of(listed, "Key")),
+                name=decoded(text_of(listed, "Key")),
                 size_bytes=int(text_of(listed, "Size")),
                 modified=_time(text_of(listed, "LastModified")),
                 etag=listed.findtext("ETag", ""),
@@ -579,16 +579,17 @@ def _page(answer: Answer) -> Page:
             for listed in page.iterfind("Contents")
         ],
         mark="" if is_last else text_of(page, "NextContinuationToken"),
-        folders=[_named(page, text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")],
+        folders=[decoded(text_of(each, "Prefix")) for each in page.iterfind("CommonPrefixes")],
     )
 
 
 def _page_of_uploads(answer: Answer) -> tuple[list[Unfinished], dict[str, str]]:
     """The uploads, and what asks for the next page; nothing after the last."""
     page = document(answer, "ListMultipartUploadsResult")
+    decoded = _decoder(page)
     uploads = [
         Unfinished(
-            name=_named(page, text_of(upload, "Key")),
+            name=decoded(text_of(upload, "Key")),
             upload=text_of(upload, "UploadId"),
             started=_time(text_of(upload, "Initiated")),
         )
@@ -597,7 +598,7 @@ def _page_of_uploads(answer: Answer) -> tuple[list[Unfinished], dict[str, str]]:
     if page.findtext("IsTruncated") != "true":
         return uploads, {}
     return uploads, {
-        "key-marker": _named(page, page.findtext("NextKeyMarker", "")),
+        "key-marker": decoded(page.findtext("NextKeyMarker", "")),
         "upload-id-marker": page.findtext("NextUploadIdMarker", ""),
     }
 

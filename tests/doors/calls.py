@@ -18,6 +18,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -25,10 +26,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.dataset
-from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 import manifestcommit as mc
 from manifestcommit.runtime.outcome import JobResults
+from manifestcommit.store.local import OBJECTS
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "day": ["a", "b", "c"]})
 _TEMPLATE = "/doors/template/table"
@@ -103,19 +104,16 @@ class World:
 
     def __init__(self) -> None:
         self.root = f"/doors/{next(_COUNT)}/table"
-        store = MemoryFileSystem.store
-        for path, file in _template().items():
-            moved = self.root + path
-            store[moved] = MemoryFile(None, moved, file)
+        OBJECTS.update({self.root + path: (data, time.time()) for path, data in _template().items()})
         self.url = f"memory:/{self.root}"
 
     def objects(self) -> dict[str, bytes]:
-        return {path: bytes(file.getbuffer()) for path, file in MemoryFileSystem.store.items() if path.startswith(f"{self.root}/")}
+        return {path: data for path, (data, _) in OBJECTS.items() if path.startswith(f"{self.root}/")}
 
     def close(self) -> None:
-        for path in list(MemoryFileSystem.store):
+        for path in list(OBJECTS):
             if path.startswith(self.root.rpartition("/")[0] + "/"):
-                del MemoryFileSystem.store[path]
+                del OBJECTS[path]
 
 
 _MADE: dict[str, bytes] = {}
@@ -132,10 +130,8 @@ def _template() -> dict[str, bytes]:
         job = mc.begin(url, key="third")
         job.write(ROWS)
         PREPARED.append(job.prepare())
-        for path, file in list(MemoryFileSystem.store.items()):
-            if path.startswith(_TEMPLATE):
-                _MADE[path.removeprefix(_TEMPLATE)] = bytes(file.getbuffer())
-                del MemoryFileSystem.store[path]
+        for path in [each for each in OBJECTS if each.startswith(_TEMPLATE)]:
+            _MADE[path.removeprefix(_TEMPLATE)], _ = OBJECTS.pop(path)
     return _MADE
 
 

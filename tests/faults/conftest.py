@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+
+from manifestcommit.store.local import OBJECTS
 
 
 @pytest.fixture
 def empty_memory() -> Iterator[None]:
     yield
-    MemoryFileSystem.store.clear()
+    OBJECTS.clear()

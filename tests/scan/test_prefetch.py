@@ -88,7 +88,7 @@ def test_of_a_large_file_the_wanted_chunks_come_once_and_nothing_else() -> None:
     """Two columns of three, two row groups of four: the footer's end, and a range for each chunk, as the wide one lies between."""
     store = Remote()
     name, size = file_of(store, "k=v/+", 4 * GROUP)
-    metadata = pq.ParquetFile(pa.BufferReader(store._fs.store[store._path(name)].getvalue())).metadata
+    metadata = pq.ParquetFile(pa.BufferReader(MemoryStore.get(store, name))).metadata
     wanted = [chunk_span(metadata.row_group(group).column(at)) for group in (0, 2) for at in (0, 2)]
     assert size > module.SMALL_FILE_BYTES
     assert rows_of(store, [(name, size)], ["n", "x"], [0, 2]) == [*range(GROUP), *range(2 * GROUP, 3 * GROUP)]

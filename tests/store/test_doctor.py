@@ -21,7 +21,7 @@ from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearErro
 from manifestcommit.store import ObjectInfo, Store, doctor, open_store
 from manifestcommit.store.base import Output
 from manifestcommit.store.doctor import DoctorReport, examine, prove
-from manifestcommit.store.local import MemoryStore
+from manifestcommit.store.local import OBJECTS, MemoryStore
 from manifestcommit.testing.faults import CountingStore
 
 RACE, EMPTY_RACE, LARGE_RACE = "one of many creators wins", "one of many empty creators wins", "one of many large creators wins"
@@ -53,7 +53,7 @@ class Honest(MemoryStore):
         self.lock = threading.RLock()
 
     def there(self, name: str) -> bool:
-        return self._path(name) in self._fs.store
+        return self._path(name) in OBJECTS
 
 
 class ChecksThenWrites(Honest):
@@ -365,7 +365,7 @@ def test_a_table_is_not_begun_on_a_store_that_lies(liar: type[Honest]) -> None:
     with pytest.raises(UnsafeStoreError, match=re.escape(f"{store.url} is not safe for commits: ")) as caught:
         prove(store)
     assert "which were removed" in str(caught.value) and f"manifestcommit doctor {store.url}" in str(caught.value)
-    assert [path for path in store._fs.store if path.startswith(store._root)] == []
+    assert [path for path in OBJECTS if path.startswith(store._root)] == []
 
 
 @pytest.mark.parametrize(
