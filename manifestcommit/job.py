@@ -20,6 +20,7 @@ import pyarrow as pa
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
     BasedOn,
+    Committers,
     below,
     check_based_on,
     first_schema,
@@ -28,7 +29,6 @@ from .commits.commit_loop import (
 )
 from .commits.commit_loop import commit as commit_change
 from .commits.create_version import create_table, found_outcome
-from .commits.group_commit import Committers
 from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, after
 from .commits.task_recovery import Recovery, intake_of
 from .errors import (

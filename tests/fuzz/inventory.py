@@ -46,7 +46,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "files/foreign_file.py:read_rows": ("data file of others", "parquet"),
     "catalog/clone.py:_Cloning._claimed": ("what a clone is to be", "claim"),
     "catalog/publishing.py:load": ("document of an export", "export"),
-    "commits/group_commit.py:read_intent": ("intent", "intent"),
+    "commits/commit_loop.py:read_intent": ("intent", "intent"),
     "log/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
     "scan/parallel_decode.py:_parts": ("data file", "manifest"),
     "log/manifests.py:ManifestParts._get": ("manifest, by its parts", "manifest"),

@@ -223,7 +223,7 @@ def test_a_rewind_sees_that_a_source_moved_and_came_back_within_one_version() ->
     made = put(change(1, advances=there), change(2, advances=back), own=change(3), base=base)
     assert made.watermarks == base.watermarks
     rewinding = Rewind(job=job(4), birth=7, source="t", have="a", to=None, reason="x")
-    winners = [InterveningCommit(version=8, commit=each, watermarks=made.watermarks) for each in made.commits]
+    winners = [InterveningCommit(snapshot=made, commit=each) for each in made.commits]
     found = find_conflict(made, rewinding, winners, ConflictInputs())
     assert found is not None and found.rule == "watermark_was_moved"
     assert find_conflict(made, rewinding, winners[2:], ConflictInputs()) is None
