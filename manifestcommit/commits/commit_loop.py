@@ -276,8 +276,8 @@ def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> 
 
 def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
     if value is None:
-        return ref.nulls[index] if index < len(ref.nulls) else True
-    if index >= len(ref.lower) or ref.lower[index] is None or ref.upper[index] is None:
+        return ref.nulls[index]
+    if ref.lower[index] is None or ref.upper[index] is None:
         return True  # bounds that are not known rule nothing out
     low, high, wanted = (
         values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
