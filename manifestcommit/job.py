@@ -29,7 +29,7 @@ from .commits.commit_loop import (
 )
 from .commits.commit_loop import commit as commit_change
 from .commits.create_version import create_table, found_outcome
-from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, after
+from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
 from .commits.task_recovery import Recovery, intake_of
 from .errors import (
     CommitConflictError,
@@ -1032,7 +1032,7 @@ class Job(JointUnit):
 
     def _abort(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
-        if after(self._state, Act.ABORT) is None:
+        if (self._state, Act.ABORT) not in NEXT:
             raise UsageError(
                 f"this job {self._state.value}; abort({self._url!r}, {self._id!r}) aborts it"
             )
@@ -1158,6 +1158,6 @@ class Job(JointUnit):
         self._is_declared = True
 
     def _enter(self, act: Act) -> None:
-        if (state := after(self._state, act)) is None:
+        if (state := NEXT.get((self._state, act))) is None:
             raise UsageError(f"this job {self._state.value}; begin a new one for other work")
         self._state = state
