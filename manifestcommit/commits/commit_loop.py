@@ -978,7 +978,7 @@ class _CommitLoop:
             # as pyarrow's errors of values are
             try:
                 if carried.commits:
-                    made = complete(carried, self._made(carried.snapshot, change, inputs), change)
+                    made = complete(carried, self._made(carried.snapshot, change, inputs))
                     return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
                 LOG.warning(
