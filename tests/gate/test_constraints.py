@@ -617,7 +617,7 @@ def test_a_delta_log_says_it(path: Path) -> None:
 def test_a_damaged_constraint_is_damage(path: Path, wrong: dict[str, Constraint]) -> None:
     """[CK1] [OB4]"""
     snapshot = msgspec.structs.replace(mc.Table(path).snapshot(), constraints=wrong)
-    data = codec.compress(codec.encode_json(snapshot, type(snapshot)))
+    data = codec.compress(codec.encode_json(snapshot))
     with pytest.raises(mc.errors.CorruptMetadataError):
         codec.decode_snapshot(data, name=version_name(1))
 
