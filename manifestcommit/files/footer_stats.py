@@ -6,7 +6,6 @@ it is certainly true: a statistic that is missing, odd or not representable is u
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,12 +76,12 @@ class ParquetColumn(NamedTuple):
     is_single: bool
 
 
-def parquet_columns(file_schema: pa.Schema) -> Iterator[ParquetColumn]:
+def parquet_columns(file_schema: pa.Schema) -> list[ParquetColumn]:
     """Every leaf, in Parquet's order."""
-    positions = itertools.count()
+    found: list[tuple[Path, str, pa.DataType, bool]] = []
     for field in file_schema:
-        for leaf in _columns_below((field.name,), field.name, field.type, True):
-            yield ParquetColumn(next(positions), *leaf)
+        found += _columns_below((field.name,), field.name, field.type, True)
+    return [ParquetColumn(at, *leaf) for at, leaf in enumerate(found)]
 
 
 def _columns_below(

@@ -514,7 +514,7 @@ class _DataFile:
         self._sink = _HashingSink(store.create_output(path), self._name)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN.
-        columns = list(parquet_columns(schema))
+        columns = parquet_columns(schema)
         # `a.b` may also be the name of a member
         floats = {column.name for column in columns if pa.types.is_floating(column.type)}
         ordered = [
