@@ -52,7 +52,7 @@ from tests.faults.crowd import crowd
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
 from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
-from manifestcommit.commits.group_commit import Committers
+from manifestcommit.commits.commit_loop import Committers
 from manifestcommit.store import open_store
 from manifestcommit.store.local import LocalStore
 

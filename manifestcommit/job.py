@@ -21,6 +21,7 @@ import pyarrow as pa
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
     BasedOn,
+    Committers,
     below,
     check_based_on,
     first_schema,
@@ -29,8 +30,7 @@ from .commits.commit_loop import (
 )
 from .commits.commit_loop import commit as commit_change
 from .commits.create_version import create_table, found_outcome
-from .commits.group_commit import Committers
-from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, after
+from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
 from .commits.task_recovery import Recovery, intake_of
 from .errors import (
     CommitConflictError,
@@ -1042,7 +1042,7 @@ class Job(JointUnit):
 
     def stop(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
-        if after(self.state, Act.ABORT) is None:
+        if (self.state, Act.ABORT) not in NEXT:
             raise UsageError(
                 f"this job {self.state.value}; abort({self.url!r}, {self.job_id!r}) aborts it"
             )
@@ -1168,6 +1168,6 @@ class Job(JointUnit):
         self.is_declared = True
 
     def enter(self, act: Act) -> None:
-        if (state := after(self.state, act)) is None:
+        if (state := NEXT.get((self.state, act))) is None:
             raise UsageError(f"this job {self.state.value}; begin a new one for other work")
         self.state = state

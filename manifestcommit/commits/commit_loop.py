@@ -4,9 +4,12 @@ retry where another job won it. [CM1]-[CM8] [CM19]
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +34,7 @@ from ..format.change import (
     ConflictInputs,
     MergeManifests,
     Overwrite,
+    Prepared,
     RemovedRows,
     Retention,
     Rewind,
@@ -43,7 +47,7 @@ from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
 from ..format.fields import FieldType, Schema, WireValue, lowest_version, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import Snapshot
+from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -51,11 +55,13 @@ from ..log.table_context import (
     dropped_at,
     export_after_commit,
     find_key,
+    find_record,
     gate,
     is_removed,
     removed,
 )
 from ..log.version_chain import (
+    MAX_INTENTS,
     Head,
     home_of,
     list_above,
@@ -66,7 +72,20 @@ from ..log.version_chain import (
     side_by_side,
 )
 from ..protocol.apply import above_taken, apply
-from ..protocol.commit_group import complete
+from ..protocol.commit_group import (
+    MAX_CARRIED,
+    MAX_CARRIED_BYTES,
+    CombinedCommit,
+    Intent,
+    applies,
+    carries_others,
+    carry,
+    complete,
+    crowds,
+    in_order,
+    is_plain,
+    may_wait,
+)
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
@@ -77,8 +96,9 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import Limits, pause
+from ..runtime.environment import Limits, map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
+from ..store import Store
 from .create_version import (
     birth_of,
     check_table,
@@ -86,7 +106,6 @@ from .create_version import (
     fenced_outcome,
     settled_outcome,
 )
-from .group_commit import Committers, GroupCommit
 from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
@@ -116,15 +135,10 @@ def find_winners(
                 raise missing_version(version)
             seen[version] = found
         snapshot = seen[version].snapshot
-        others = (commit for commit in snapshot.commits if commit.job != change.job)
         winners += [
-            InterveningCommit(
-                version=version,
-                commit=commit,
-                watermarks=snapshot.watermarks,
-                constraints=snapshot.constraints,
-            )
-            for commit in others
+            InterveningCommit(snapshot=snapshot, commit=commit)
+            for commit in snapshot.commits
+            if commit.job != change.job
         ]
     return winners
 
@@ -262,8 +276,8 @@ def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> 
 
 def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
     if value is None:
-        return ref.nulls[index] if index < len(ref.nulls) else True
-    if index >= len(ref.lower) or ref.lower[index] is None or ref.upper[index] is None:
+        return ref.nulls[index]
+    if ref.lower[index] is None or ref.upper[index] is None:
         return True  # bounds that are not known rule nothing out
     low, high, wanted = (
         values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
@@ -353,7 +367,265 @@ def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
 
+# Writers that help each other: who lost, or sees others wait, publishes its change; who wins next
+# carries it. Costs nothing where nobody is in the way: intents are seen in the lists that opening
+# and committing make, and read by those only who lost a create or published. [CM19] [CM20] [CM22]
+
+_Result = TypeVar("_Result")
+
 LOG = logging.getLogger("manifestcommit.jobs")
+# intents that are read for one create: many in front that can not be carried shall hide none behind
+# them
+_READS = 4 * MAX_CARRIED
+_READERS = 16
+_TURNS = 8  # that a job waits for at most, once it has asked for help, before it contends by itself
+_TURNS_OF_EACH = 2  # who goes before it
+_REQUESTS_OF_A_TURN = 4  # a list, intents, a create, a list
+# each turn is waited for longer than the one before: where many wait, nothing is as fast as one
+# request tells
+_LONGER = 1.5
+
+
+class Committers(enum.Enum):
+    """Who may commit a job. [CM19] [CM21] [AB3]"""
+
+    THIS_PROCESS = "this process, which never publishes the change"
+    GROUP = "this process, and once it has published the change, any writer"
+    ANY_PROCESS = "any process that knows the job's id, now and before"
+    ANY_WRITER = "any process that knows the job's id, and any writer: it may have been published"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may commit the job, or have tried to, before it is published here."""
+        return self in (Committers.ANY_PROCESS, Committers.ANY_WRITER)
+
+    def again(self) -> Committers:
+        """Who may commit the job once this commit has begun and its outcome is unknown."""
+        return Committers.ANY_WRITER if self is Committers.GROUP else Committers.ANY_PROCESS
+
+
+class GroupCommit:
+    """What one commit knows of intents: its own, and those of others.
+
+    is_published: whether others may have seen the job's intent, so that it may be committed by them
+    from then on.
+    """
+
+    def __init__(self, ctx: TableContext, job: str, committers: Committers) -> None:
+        self._ctx = ctx
+        self._job = job
+        self._may_publish = committers is Committers.GROUP
+        self._waiting: Mapping[str, int] = {}
+        self._request_s = 0.0
+        self._settled: list[str] = []  # jobs that a version of this job carried
+        self.is_published = committers is Committers.ANY_WRITER
+        self._is_there = self.is_published  # the job's own intent, as far as is known
+        # they never change; None: nothing that can be carried
+        self._read: dict[str, Intent | None] = {}
+
+    def saw(self, intents: Mapping[str, int]) -> None:
+        """What the last list showed: job -> bytes of its intent."""
+        # by those in front of it, behind which a list is not looked at
+        is_hidden = len(intents) >= MAX_INTENTS
+        self._waiting, self._is_there = (
+            intents,
+            self._job in intents or (self._is_there and is_hidden),
+        )
+
+    def is_crowded(self, head: Snapshot) -> bool:
+        """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
+        return any(
+            job != self._job and self._can_wait(head, job) and crowds(head, job)
+            for job in self._waiting
+        )
+
+    def _ahead(self, head: Snapshot) -> int:
+        """How many who may still be carried go before this job, having begun earlier; none where it
+        has not asked, or is decided. [CM20]"""
+        if not self.is_published or not may_wait(head, self._job):
+            return 0
+        waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
+        return in_order(waiting).index(self._job)
+
+    def ask_first(self, head: Head, change: Change, summary: Summary) -> bool:
+        """Where the list with which the table was opened showed that others wait, ask before any
+        create. Whether it asked now. [CM19]
+
+        That list may be old, and is good for nothing else: who wins its first create reads nothing
+        of others.
+        """
+        if self.is_published:
+            return False
+        self._waiting = head.waiting
+        asked = self.is_crowded(head.snapshot) and self.publish(change, summary)
+        self._waiting = self._waiting if asked else {}
+        return asked
+
+    def publish(self, change: Change, summary: Summary) -> bool:
+        """Ask others to carry this change; once, best effort: a job that is not heard goes on
+        alone. Whether it asked now. [CM19]
+
+        One request, none where the change is not plain or too large for others.
+        """
+        if not self._may_publish:
+            return False
+        self._may_publish = False
+        if not is_plain(change):
+            return False
+        env = self._ctx.env
+        own = msgspec.structs.replace(change, summary=summary)
+        data = codec.encode_intent(
+            Prepared(
+                format_version=FORMAT_VERSION,
+                change=own,
+                prepared_at=env.now_us(),
+                writer=self._ctx.writer,
+            )
+        )
+        if data is None:
+            return False
+        # also where the store says that it failed: the request may land later
+        self.is_published = self._is_there = True
+        with contextlib.suppress(StoreError):
+            self._timed(
+                partial(self._ctx.store.put_if_absent, object_names.intent_name(self._job), data)
+            )
+        return True
+
+    def wait_for_turn(self, head: Head, shortest_s: float, longest_s: float) -> int:
+        """A job that has asked for help lets those go first that began earlier: one of them carries
+        it along. The newest version seen. [CM20]
+
+        It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in
+        conflict with what is there. It waits no longer than its intent is there, which its carrier
+        takes away. One list for each turn. 0 where the table is gone.
+        """
+        env, version = self._ctx.env, head.version
+        for waited in range(_TURNS):
+            if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
+                break
+            lap_s = max(shortest_s, _REQUESTS_OF_A_TURN * self._request_s) * _LONGER**waited
+            env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
+            above = self._timed(partial(list_above, self._ctx.store, head.version))
+            self.saw(above.intents)
+            version = max(above.versions, default=0)
+            if not version or not self._is_there:
+                break
+        return version
+
+    def settled(self, version: Snapshot) -> None:
+        """This version, which the job created, counts: those it carried need not ask. [CM22]"""
+        self._settled = [each.job for each in version.commits if each.job != self._job]
+
+    def retract(self) -> None:
+        """The job is decided, in a head: nobody needs its intent, nor those that its version
+        carried. Best effort. [CM22]
+
+        One request, none where there is nothing to remove; gc takes what stays.
+        """
+        jobs = [*self._settled, *([self._job] if self._is_there else [])]
+        self._settled, self._is_there = [], False
+        if jobs:
+            with contextlib.suppress(StoreError):
+                self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
+
+    def carry(self, head: Snapshot, own: Change, found: ConflictInputs) -> CombinedCommit:
+        """The head with those changes on top that others have published and that may come before
+        this one's own. [CM20]
+
+        One request for each intent that is seen for the first time; more where many are waiting
+        that do not apply, up to a bound.
+        """
+        alone = carried = CombinedCommit(snapshot=head)
+        if not self._waiting or not carries_others(own):
+            return alone
+        room, reads = MAX_CARRIED_BYTES, _READS
+        jobs = in_order(
+            job for job in self._waiting if job != self._job and self._can_wait(head, job)
+        )
+        for start in range(0, len(jobs), MAX_CARRIED):
+            reads -= self._fetch(jobs[start : start + MAX_CARRIED], reads)
+            for job in jobs[start : start + MAX_CARRIED]:
+                waiting = self._read.get(job)
+                if (
+                    waiting is None
+                    or waiting.size_bytes > room
+                    or not self._applies(carried.snapshot, waiting.change)
+                ):
+                    continue
+                carried = self._with(carried, waiting.change)
+                room -= waiting.size_bytes
+                if len(carried.commits) == MAX_CARRIED:
+                    break
+            if len(carried.commits) == MAX_CARRIED or reads <= 0:
+                break
+        return (
+            carried
+            if carried.commits and self._still_holds(carried.snapshot, own, found)
+            else alone
+        )
+
+    def _timed(self, request: Callable[[], _Result]) -> _Result:
+        began_us = self._ctx.env.now_us()
+        try:
+            return request()
+        finally:
+            self._request_s = (self._ctx.env.now_us() - began_us) / 1e6
+
+    def _can_wait(self, head: Snapshot, job: str) -> bool:
+        return (
+            0 < self._waiting[job] <= codec.MAX_INTENT_BYTES
+            and self._read.get(job, True) is not None
+            and may_wait(head, job)
+        )
+
+    def _fetch(self, jobs: list[str], most: int) -> int:
+        """Read those that were not read yet, up to so many; how many that were."""
+        new = [job for job in jobs if job not in self._read][: max(0, most)]
+        store = self._ctx.store
+        found = map_concurrently(store, partial(_readable_intent, store), new, limit=_READERS)
+        self._read.update(zip(new, found, strict=True))
+        return len(new)
+
+    def _applies(self, state: Snapshot, change: Write) -> bool:
+        record = find_record(self._ctx, state, change.key) if change.key is not None else None
+        fits = applies(state, change, record)
+        return fits and self._ctx.manifests.job(state, change.job)[0] is None
+
+    def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
+        env = self._ctx.env
+        commit_id = f"{change.job}.{env.randomness(8).hex()}"
+        return carry(
+            carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
+        )
+
+    def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
+        """Whether what is carried leaves the own change right: nobody who helps loses by it."""
+        is_new = own.key is None or find_key(self._ctx, state, own.key) is None
+        return is_new and find_conflict(state, own, (), found) is None
+
+
+def read_intent(store: Store, job: str) -> Intent | None:
+    """What a job has published; None only where that is gone; else an error. [CM21]"""
+    name = object_names.intent_name(job)
+    try:
+        prepared, size_bytes = codec.decode_intent(
+            store.get(name, 0, codec.MAX_INTENT_BYTES + 1), name=name
+        )
+    except FileNotFoundError:
+        return None
+    return Intent(change=prepared.change, size_bytes=size_bytes)
+
+
+def _readable_intent(store: Store, job: str) -> Intent | None:
+    """As `read_intent`, for who helps: what cannot be read holds up nobody. [CM20]"""
+    try:
+        return read_intent(store, job)
+    except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
+        LOG.debug("%r: an intent is skipped: %s", store.url, error)
+        return None
+
+
 # how long a joint commit may stay undecided before a writer that needs the table aborts it [MT9]
 _PATIENCE_US = 2_000_000
 _LOOK_S = 0.5
@@ -706,7 +978,7 @@ class _CommitLoop:
             # as pyarrow's errors of values are
             try:
                 if carried.commits:
-                    made = complete(carried, self._made(carried.snapshot, change, inputs), change)
+                    made = complete(carried, self._made(carried.snapshot, change, inputs))
                     return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
                 LOG.warning(

@@ -41,9 +41,8 @@ from ..runtime.environment import pause
 from ..runtime.outcome import Outcome
 from ..store import Store
 from ..store.base import store_beside
-from .commit_loop import abort_attempt, commit
+from .commit_loop import Committers, abort_attempt, commit
 from .create_version import found_outcome, key_outcome
-from .group_commit import Committers
 from .prepared_job import Decision, Member, TablePart
 
 # The tables that took part in joint commits with this one: which of them still ask it what became

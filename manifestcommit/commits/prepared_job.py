@@ -522,6 +522,7 @@ class Act(enum.Enum):
     ABORT = "abort"
 
 
+# what is not here, the job does not allow
 NEXT: Mapping[tuple[JobState, Act], JobState] = {
     (JobState.OPEN, Act.WORK): JobState.OPEN,
     (JobState.OPEN, Act.COMMIT): JobState.ENDED,
@@ -539,8 +540,3 @@ NEXT: Mapping[tuple[JobState, Act], JobState] = {
     (JobState.PREPARED, Act.SEAL): JobState.SEALED,
     (JobState.ABORTED, Act.ABORT): JobState.ABORTED,
 }
-
-
-def after(state: JobState, act: Act) -> JobState | None:
-    """The state that the act leads to; None where the job does not allow it."""
-    return NEXT.get((state, act))

@@ -30,9 +30,8 @@ from ..protocol.joint_outcome import share_of
 from ..runtime.outcome import JobResult, Outcome, committed_or_raise, error_of
 from ..store import ObjectInfo
 from ..store.base import store_beside
-from .commit_loop import commit, measured, record_abort
+from .commit_loop import Committers, commit, measured, read_intent, record_abort
 from .create_version import fenced_outcome, found_outcome
-from .group_commit import Committers, read_intent
 from .joint_commit import commit_declared, ordered_parts
 from .prepared_job import TablePart, done_at, read_prepared
 from .task_recovery import is_recoverable

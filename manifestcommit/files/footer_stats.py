@@ -6,7 +6,6 @@ it is certainly true: a statistic that is missing, odd or not representable is u
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from ..errors import UsageError
 from ..format import values
 from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import DAY_US, FLOATS, Schema, WireValue, leaves
+from ..format.fields import DAY_US, FLOATS, Schema, leaves
 from ..format.spark_json import COLLATIONS
 
 Path: TypeAlias = tuple[str, ...]
@@ -77,12 +76,12 @@ class ParquetColumn(NamedTuple):
     is_single: bool
 
 
-def parquet_columns(file_schema: pa.Schema) -> Iterator[ParquetColumn]:
+def parquet_columns(file_schema: pa.Schema) -> list[ParquetColumn]:
     """Every leaf, in Parquet's order."""
-    positions = itertools.count()
+    found: list[tuple[Path, str, pa.DataType, bool]] = []
     for field in file_schema:
-        for leaf in _columns_below((field.name,), field.name, field.type, True):
-            yield ParquetColumn(next(positions), *leaf)
+        found += _columns_below((field.name,), field.name, field.type, True)
+    return [ParquetColumn(at, *leaf) for at, leaf in enumerate(found)]
 
 
 def _columns_below(
@@ -230,9 +229,9 @@ def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
 def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnStats:
     try:
         if type == "string":
-            return _with_text_bounds(kept, low.decode("utf-8"), high.decode("utf-8"))
+            return _with_cut_bounds(kept, low.decode("utf-8"), high.decode("utf-8"), type)
         if type == "binary":
-            return _with_binary_bounds(kept, low, high)
+            return _with_cut_bounds(kept, low, high, type)
         if isinstance(low, float):
             # Parquet may record 0.0 where the rows hold -0.0, and vice versa.
             low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
@@ -243,31 +242,18 @@ def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnSta
         return kept  # another writer recorded statistics that are not values of the column's type
 
 
-def _with_text_bounds(kept: ColumnStats, low: str, high: str) -> ColumnStats:
-    cut_high: str | None = high[:BOUND_LENGTH]
-    if len(high) > BOUND_LENGTH:
-        cut_high = _rounded_up_text(high[:BOUND_LENGTH])
-    return _with_cut_bounds(
-        kept, low[:BOUND_LENGTH], cut_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH
+def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnStats:
+    """Texts, or bytes, no longer than bounds are: a cut upper one is rounded up."""
+    is_cut, most = len(high) > BOUND_LENGTH, high[:BOUND_LENGTH]
+    if is_cut:
+        most = _rounded_up_text(most) if type == "string" else _rounded_up_bytes(most)
+    return msgspec.structs.replace(
+        kept,
+        min=values.encode(low[:BOUND_LENGTH], type),
+        max=values.encode(most, type),
+        min_cut=len(low) > BOUND_LENGTH,
+        max_cut=is_cut and most is not None,
     )
-
-
-def _with_binary_bounds(kept: ColumnStats, low: bytes, high: bytes) -> ColumnStats:
-    cut_high: bytes | None = high[:BOUND_LENGTH]
-    if len(high) > BOUND_LENGTH:
-        cut_high = _rounded_up_bytes(high[:BOUND_LENGTH])
-    wire_high = None if cut_high is None else values.encode(cut_high, "binary")
-    wire_low = values.encode(low[:BOUND_LENGTH], "binary")
-    return _with_cut_bounds(
-        kept, wire_low, wire_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH
-    )
-
-
-def _with_cut_bounds(
-    kept: ColumnStats, low: WireValue, high: WireValue, low_is_cut: bool, high_is_cut: bool
-) -> ColumnStats:
-    high_is_cut = high_is_cut and high is not None
-    return msgspec.structs.replace(kept, min=low, max=high, min_cut=low_is_cut, max_cut=high_is_cut)
 
 
 def _rounded_up_text(prefix: str) -> str | None:

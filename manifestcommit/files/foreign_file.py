@@ -275,7 +275,7 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
         ):
             spark = relaxed(from_arrow(plain, ids))
         fields.append(spark.fields[0])
-    leaves = list(parquet_columns(arrow))
+    leaves = parquet_columns(arrow)
     if len(leaves) != len(file.schema):
         raise SchemaMismatchError("it has columns that Arrow cannot distinguish.")
     instants = frozenset(
@@ -452,7 +452,7 @@ class _Candidate:
         return given[index] if given is not None else self._from_folder(field, path)
 
     def _int96_paths(self) -> frozenset[tuple[str, ...]]:
-        columns = list(parquet_columns(self._found))
+        columns = parquet_columns(self._found)
         if len(columns) != self._metadata.num_columns:  # the positions would be wrong
             raise SchemaMismatchError(
                 f"{self._name} has columns that Arrow cannot distinguish. Nothing was added; "

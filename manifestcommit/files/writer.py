@@ -9,7 +9,6 @@ import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -246,7 +245,7 @@ class DataFileWriter:
         in_background: encode row groups in a thread, while the caller makes the next rows."""
         self._files = _FileSet(store, plan, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
-        self._encoding = BackgroundWorker(is_on=in_background)
+        self._encoding = SideBySide(1 if in_background else 0)
         self._conformer = Conformer(plan.schema)
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
@@ -391,7 +390,7 @@ class _FileSet:
     def write_whole(self, values: Partition, table: pa.Table) -> None:
         """Write a file of one row group, beside others of this kind."""
         path, options = self._choose(values, table)
-        self._beside().do(partial(self._write_apart, path, values, table, options))
+        self._beside().do(self._write_apart, path, values, table, options)
 
     def _write_apart(
         self, path: str, values: Partition, table: pa.Table, options: dict[str, Any]
@@ -414,7 +413,7 @@ class _FileSet:
         if not values:  # of a table without partitions: there are few files
             self._complete(file)
         else:
-            self._beside().do(partial(self._complete, file))
+            self._beside().do(self._complete, file)
         del self._open[values]
 
     def _beside(self) -> SideBySide:
@@ -515,7 +514,7 @@ class _DataFile:
         self._sink = _HashingSink(store.create_output(path), self._name)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN.
-        columns = list(parquet_columns(schema))
+        columns = parquet_columns(schema)
         # `a.b` may also be the name of a member
         floats = {column.name for column in columns if pa.types.is_floating(column.type)}
         ordered = [
@@ -674,76 +673,54 @@ def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = Non
 # Threads beside the caller, which encode and upload.
 
 
-class BackgroundWorker:
-    """Does work in the order of its calls, in one thread beside the caller. The caller may prepare
-    one piece of work while the one before is done."""
-
-    def __init__(self, *, is_on: bool = True) -> None:
-        """is_on: otherwise the caller does the work itself, before `do` returns."""
-        self._pool = (
-            ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-background") if is_on else None
-        )
-        self._last: Future[Any] | None = None
-
-    def do(self, work: Callable[..., Any], *args: Any) -> None:
-        """Begin this work once the work before it is done, whose error it raises."""
-        if self._pool is None:
-            work(*args)
-            return
-        self.wait()
-        self._last = self._pool.submit(work, *args)
-
-    def wait(self) -> None:
-        """Return when all work is done, or raise its error, once."""
-        last = self._last
-        try:
-            if last is not None:
-                self._finish()
-                last.result()
-        finally:
-            del last  # its error refers to this frame: both would keep rows and files of the caller
-
-    def end(self) -> None:
-        """Return when no work is under way any more. An error that was not raised yet is lost."""
-        self._finish()
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def _finish(self) -> None:
-        """An interrupt here leaves the work to be waited for: of a join that one interrupts, Python
-        3.11 takes the thread for stopped."""
-        if self._last is not None:
-            self._last.exception()
-        self._last = None
-
-
 class SideBySide:
-    """Does work in threads, whatever it waits for; the caller takes all results at once."""
+    """Does work in threads beside the caller, in the order of its calls where there is one thread:
+    the caller prepares one piece of work while the one before is done. threads: how many; 0: the
+    caller does the work itself, before `do` returns."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[Future[Any]] = deque()
 
-    def do(self, work: Callable[[], Any]) -> None:
-        """Begin this work; where too much is under way, wait first."""
+    def do(self, work: Callable[..., Any], *args: Any) -> None:
+        """Begin this work; where all threads have some, wait for the first, whose error it
+        raises."""
+        if not self._threads:
+            work(*args)
+            return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-side")
         while len(self._under_way) >= self._threads:
-            self._under_way.popleft().result()
-        self._under_way.append(self._pool.submit(work))
+            self._take()
+        self._under_way.append(self._pool.submit(work, *args))
 
     def wait(self) -> None:
-        """Return when all work is done, or raise its first error."""
+        """Return when all work is done, or raise its first error, once."""
         while self._under_way:
-            self._under_way.popleft().result()
+            self._take()
 
     def end(self) -> None:
         """Return when no work is under way any more. An error that was not raised yet is lost."""
+        for each in self._under_way:
+            each.exception()
+        self._under_way.clear()
         if self._pool is not None:
             self._pool.shutdown()
-        self._under_way.clear()
         self._pool = None
+
+    def _take(self) -> None:
+        """Wait for the first work, and raise its error. An interrupt leaves it to be waited for: of
+        a join that one interrupts, Python 3.11 takes the thread for stopped."""
+        first = self._under_way[0]
+        try:
+            first.exception()
+            self._under_way.popleft()
+            first.result()
+        finally:
+            del (
+                first
+            )  # its error refers to this frame: both would keep rows and files of the caller
 
 
 # Rows on their way into files: a schema and a stream of batches of any object that holds Arrow

@@ -201,11 +201,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Encode a snapshot: JSON in one zstd frame that declares its size. UsageError if it would be
     too large for readers. [OB1] [OB4]"""
     what = f"version {snapshot.version}"
-    data = _bounded(
-        encode_json(snapshot, Snapshot),
-        what,
-        "Use fewer or shorter keys, sources, text positions and properties.",
-    )
+    remedy = "Use fewer or shorter keys, sources, text positions and properties."
+    data = _bounded(snapshot, what, remedy)
     name = version_name(snapshot.version)
     with _read_back(what):
         decode_snapshot(data, name=name, pending=True)
@@ -235,9 +232,7 @@ def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapsho
 def encode_prepared(prepared: Prepared) -> bytes:
     """Encode a prepared job, with the form and limits of a snapshot. [AB3] [OB1] [OB4]"""
     what, name = f"prepared job {prepared.change.job}", prepared_name(prepared.change.job)
-    data = _bounded(
-        encode_json(prepared, Prepared), what, "Add fewer files, or commit without preparing."
-    )
+    data = _bounded(prepared, what, "Add fewer files, or commit without preparing.")
     with _read_back(what):
         decode_prepared(data, name=name)
     return data
@@ -245,7 +240,7 @@ def encode_prepared(prepared: Prepared) -> bytes:
 
 def encode_intent(prepared: Prepared) -> bytes | None:
     """Encode an intent as a prepared job; None if too large for others. [CM19] [AB3]"""
-    raw = encode_json(prepared, Prepared)
+    raw = encode_json(prepared)
     data = compress(raw) if len(raw) <= MAX_INTENT_RAW_BYTES else b""
     return data if 0 < len(data) <= MAX_INTENT_BYTES else None
 
@@ -321,16 +316,12 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
 
 def encode_key_mark(mark: KeyMark) -> bytes:
     """Encode the mark of a recoverable attempt at a key. [AB6] [OB1]"""
-    return _bounded(
-        encode_json(mark, KeyMark), "the mark of a recoverable job", "Use a shorter key."
-    )
+    return _bounded(mark, "the mark of a recoverable job", "Use a shorter key.")
 
 
 def encode_task(finished: FinishedTask) -> bytes:
     """Encode a finished task, with the form and limits of a snapshot. [AB6] [OB1] [OB4]"""
-    return _bounded(
-        encode_json(finished, FinishedTask), f"finished task {finished.task}", "Write larger files."
-    )
+    return _bounded(finished, f"finished task {finished.task}", "Write larger files.")
 
 
 def decode_task(
@@ -341,27 +332,7 @@ def decode_task(
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
     if finished.task != task:
         raise damaged(name, f"it holds task {finished.task}")
-    check_output(
-        finished.entries,
-        finished.manifests,
-        name=name,
-        job=job,
-        schema=schema,
-        partition_by=partition_by,
-    )
-    return finished
-
-
-def check_output(
-    entries: Sequence[Entry],
-    manifests: Sequence[ManifestRef],
-    *,
-    name: str,
-    job: str,
-    schema: Schema,
-    partition_by: Sequence[int],
-) -> None:
-    """Check what tasks of `job` wrote, by the object `name`, which errors name. [OB4] [AB6]"""
+    entries, manifests = finished.entries, finished.manifests
     try:
         _check_listed(entries, manifests, len(partition_by))
         check_values(entries, schema=schema, partition_by=partition_by)
@@ -375,14 +346,16 @@ def check_output(
             raise ValueError(f"it lists {strangers[0]!r}, which is of another job or has no digest")
     except (UnsafePathError, ValueError) as error:
         raise damaged(name, error) from None
+    return finished
 
 
-def encode_json(value: Any, kind: Any) -> bytes:
+def encode_json(value: msgspec.Struct) -> bytes:
     """JSON of a struct of the format, with unknown members in their places. [OB12]"""
     encoded = msgspec.json.encode(value)
     if f'"{SPELLING}"'.encode() not in encoded:
         return encoded
-    return msgspec.json.encode(_walk(msgspec.to_builtins(value, str_keys=True), kind, _untuck_one))
+    plain = msgspec.to_builtins(value, str_keys=True)
+    return msgspec.json.encode(_walk(plain, type(value), _untuck_one))
 
 
 def decode_json(
@@ -443,7 +416,8 @@ def _read_back(what: str) -> Iterator[None]:
         ) from None
 
 
-def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
+def _bounded(value: msgspec.Struct, what: str, remedy: str) -> bytes:
+    raw = encode_json(value)
     data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
     if (
         not _has_few_values(raw)
@@ -558,7 +532,8 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
                 f"file {entry.path!r} has {len(entry.partition)} partition values where the "
                 f"table has {width}"
             )
-    _check_none_twice(entries)
+    if len({entry.path for entry in entries}) != len(entries):
+        raise ValueError("a path is listed twice")
     for ref in manifests:
         _check_object_path(ref.path)
         if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
@@ -572,11 +547,6 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
                 f"manifest {ref.path!r} has bounds for other columns than the table's "
                 "partition columns"
             )
-
-
-def _check_none_twice(entries: Sequence[Entry]) -> None:
-    if len({entry.path for entry in entries}) != len(entries):
-        raise ValueError("a path is listed twice")
 
 
 def _check_object_path(path: str) -> None:

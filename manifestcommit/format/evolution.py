@@ -29,6 +29,7 @@ from .fields import (
     StructType,
     check_schema,
     decimal_parts,
+    map_field,
     match_names,
     members,
     show_path,
@@ -630,9 +631,7 @@ def _addition(
 
 
 def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
-    id = draw()
-    inside = [_with_new_ids(member, draw) for member in members(field.type)]
-    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
+    return map_field(field, lambda _, each: msgspec.structs.replace(each, id=draw()))
 
 
 # --- Applying edits -------------------------------------------------------------------------------

@@ -232,8 +232,7 @@ class Commit(Stored, frozen=True, kw_only=True):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions
     added to or removed from; reason: a text from a person; message, metadata: what the caller says
     of it; author: who made it; restored: the target of a rollback; advanced: source -> start and
-    end, where the version's watermarks do not show it: for each of several commits, and for a
-    single one that leaves a watermark unchanged. [OB10] [OB15] [CM24]"""
+    end of what it advanced. [OB10] [OB15] [CM24]"""
 
     job: str
     commit_id: str

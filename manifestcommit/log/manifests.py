@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,22 +45,15 @@ class ManifestParts:
     in the object. [RD11]
 
     metadata: the Parquet footer; sizes: rows of each row group; schema: of its columns; positions:
-    column name -> number in Parquet's order; held_bytes: its size in memory. CorruptMetadataError
+    column name -> number in Parquet's order; nbytes: its size in memory. CorruptMetadataError
     if anything differs from the reference.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        ref: ManifestRef,
-        footer: FooterRef,
-        *,
-        most_bytes: int,
-        most_raw_bytes: int,
-    ) -> None:
+    def __init__(self, store: Store, ref: ManifestRef, footer: FooterRef) -> None:
         """Fetch the footer: one request. [OB14]"""
-        self._store, self._path, self._most_raw_bytes = store, ref.path, most_raw_bytes
-        if not 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES) or ref.bytes > most_bytes:
+        self._store, self._path = store, ref.path
+        is_sound = 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES)
+        if not is_sound or ref.bytes > MAX_MANIFEST_BYTES:
             raise self._damaged(
                 f"the head says that it has {ref.bytes} bytes and a footer of {footer.bytes}"
             )
@@ -81,7 +74,7 @@ class ManifestParts:
             raise self._damaged(str(error)) from None
         groups = [self.metadata.row_group(index) for index in range(self.metadata.num_row_groups)]
         self.sizes = [group.num_rows for group in groups]
-        if (raw := sum(group.total_byte_size for group in groups)) > most_raw_bytes:
+        if (raw := sum(group.total_byte_size for group in groups)) > MAX_MANIFEST_RAW_BYTES:
             raise self._damaged(f"it claims {raw} bytes once decompressed")
         if min(self.sizes, default=0) < 0 or sum(self.sizes) != self.metadata.num_rows:
             raise self._damaged("its row groups have not as many rows together as it says")
@@ -90,7 +83,7 @@ class ManifestParts:
             columns.column(index).path: index for index in range(self.metadata.num_columns)
         }
         self._fetched: set[tuple[int, int]] = set()
-        self.held_bytes = _HELD_PER_BYTE * footer.bytes
+        self.nbytes = _HELD_PER_BYTE * footer.bytes
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """These columns of these row groups. One request per run of new chunks. [RD11]"""
@@ -100,12 +93,7 @@ class ManifestParts:
             self._take(run, data)
         self._fetched.update(missing)
         try:
-            check_decoded(
-                self._file,
-                self._bytes,
-                self._chunks(groups, columns),
-                limit=self._most_raw_bytes,
-            )
+            check_decoded(self._file, self._bytes, self._chunks(groups, columns))
             table = self._file.read_row_groups(list(groups), columns=list(columns))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(str(error)) from None
@@ -153,7 +141,7 @@ class ManifestParts:
             if len(chunk) != end - start or _digest(chunk) != known:
                 raise self._damaged("its bytes are not those that its footer lists")
             self._bytes[start:end] = chunk
-            self.held_bytes += end - start
+            self.nbytes += end - start
 
     def _get(self, start: int, end: int) -> bytes:
         try:
@@ -174,16 +162,14 @@ def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
     return [at for at, name in enumerate(names) if name in whole or name.startswith(members)]
 
 
-def check_decoded(
-    file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]], *, limit: int
-) -> None:
+def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]]) -> None:
     """ValueError if these chunks (row group, column) of a manifest or run with these bytes may take
     more memory than its length allows. [OB4]
 
     Values that share beginnings with others are refused: a few bytes of these may expand to any
     amount.
     """
-    room = limit = min(limit, ROOM_BYTES + GROWTH * len(data))
+    room = limit = min(MAX_MANIFEST_RAW_BYTES, ROOM_BYTES + GROWTH * len(data))
     for group, at in chunks:
         chunk, leaf = file.metadata.row_group(group).column(at), file.metadata.schema.column(at)
         if "DELTA_BYTE_ARRAY" in chunk.encodings:
@@ -282,6 +268,33 @@ REMOVED_RUN = pa.schema(
 )
 
 
+_Kept = TypeVar("_Kept", pa.Table, ManifestParts)
+
+
+class _Cache(Generic[_Kept]):
+    """What was used last, up to a number and a size. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> _Kept | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Hashable, value: _Kept) -> _Kept:
+        """Keep it, as the last that was used; parts grow while they are in use."""
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            held = sum(each.nbytes for each in self._kept.values())
+            while len(self._kept) > _CACHED or (len(self._kept) > 1 and held > _CACHED_BYTES):
+                held -= self._kept.popitem(last=False)[1].nbytes
+        return value
+
+
 class ManifestReader:
     """Manifests and runs of one table. It fetches each object once and checks it against the digest
     in its reference. [OB4] [OB6]
@@ -291,10 +304,8 @@ class ManifestReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._cache: OrderedDict[Hashable, pa.Table] = OrderedDict()
-        self._sizes: dict[Hashable, int] = {}  # bytes of the cached tables
-        self._parts: OrderedDict[Hashable, ManifestParts] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tables: _Cache[pa.Table] = _Cache()
+        self._parts: _Cache[ManifestParts] = _Cache()
 
     def __reduce__(self) -> tuple[type[ManifestReader], tuple[Store]]:
         return ManifestReader, (self._store,)  # in another process it starts with an empty cache
@@ -303,56 +314,32 @@ class ManifestReader:
         self, ref: ManifestRef, partition_by: Sequence[int], *, keep: bool = True
     ) -> pa.Table:
         """The manifest's table, all rows. keep: in memory, for the next call. One request. [OB6]"""
-        key = (ref.path, ref.digest, ref.files, tuple(partition_by))
-        if (known := self._known(key)) is not None:
+        key = _key(ref, partition_by)
+        if (known := self._tables.get(key)) is not None:
             return known
         table = self._read(ref)
         try:
             manifest_table.check_table(table, ref, partition_by)
         except (ValueError, pa.ArrowException) as error:
             raise codec.damaged(ref.path, error) from None
-        return self._keep(key, table) if keep else table
+        return self._tables.put(key, table) if keep else table
 
     def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
         """The manifest by parts; None if small, cached, or without a known footer. [RD11]"""
-        if (
-            ref.footer is None
-            or ref.bytes <= PART_BYTES
-            or self._known((ref.path, ref.digest, ref.files, tuple(partition_by))) is not None
-        ):
+        footer, known = ref.footer, self._tables.get(_key(ref, partition_by))
+        if footer is None or ref.bytes <= PART_BYTES or known is not None:
             return None
-        key = (
-            ref.path,
-            ref.bytes,
-            ref.files,
-            ref.footer.bytes,
-            ref.footer.digest,
-            tuple(partition_by),
-        )
-        with self._lock:
-            parts = self._parts.get(key)
+        key = (ref.bytes, footer.bytes, footer.digest, *_key(ref, partition_by))
+        parts = self._parts.get(key)
         if parts is None:
-            parts = ManifestParts(
-                self._store,
-                ref,
-                ref.footer,
-                most_bytes=MAX_MANIFEST_BYTES,
-                most_raw_bytes=MAX_MANIFEST_RAW_BYTES,
-            )
+            parts = ManifestParts(self._store, ref, footer)
             try:
                 manifest_table.check_columns(
                     parts.schema, parts.metadata.num_rows, ref, partition_by
                 )
             except ValueError as error:
                 raise codec.damaged(ref.path, error) from None
-        with self._lock:
-            self._parts[key] = parts
-            self._parts.move_to_end(key)
-            # they grow while they are in use
-            held = sum(kept.held_bytes for kept in self._parts.values())
-            while len(self._parts) > _CACHED or (len(self._parts) > 1 and held > _CACHED_BYTES):
-                held -= self._parts.popitem(last=False)[1].held_bytes
-        return parts
+        return self._parts.put(key, parts)
 
     def live(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, *, keep: bool = True
@@ -400,9 +387,9 @@ class ManifestReader:
     def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
         """A run's table, with exactly these columns. One request. [OB11]"""
         key = (ref.path, ref.digest)
-        table = self._known(key)
+        table = self._tables.get(key)
         if table is None:
-            table = self._keep(
+            table = self._tables.put(
                 key, _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.rows)
             )
         fits = [(field.name, field.type) for field in table.schema] == [
@@ -450,7 +437,7 @@ class ManifestReader:
 
         A manifest that is not cached already stays so.
         """
-        if self._known((ref.path, ref.digest, ref.files, tuple(snapshot.partition_by))) is not None:
+        if self._tables.get(_key(ref, snapshot.partition_by)) is not None:
             return self.live(ref, snapshot, removed).select(names)
         check_removed(ref, removed)
         table = self._read(ref, names)
@@ -480,22 +467,6 @@ class ManifestReader:
 
         return dedupe(partitions())
 
-    def _known(self, key: Hashable) -> pa.Table | None:
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-            return self._cache.get(key)
-
-    def _keep(self, key: Hashable, table: pa.Table) -> pa.Table:
-        size_bytes = table.nbytes
-        with self._lock:
-            self._cache[key], self._sizes[key] = table, size_bytes
-            while len(self._cache) > _CACHED or (
-                len(self._cache) > 1 and sum(self._sizes.values()) > _CACHED_BYTES
-            ):
-                del self._sizes[self._cache.popitem(last=False)[0]]
-        return table
-
     def _read(self, ref: ManifestRef, names: Sequence[str] | None = None) -> pa.Table:
         """All rows of a manifest: every column, still unchecked, or these. One request."""
         columns = None if names is None else list(names)
@@ -518,6 +489,10 @@ class ManifestReader:
         if codec.digest(data) != digest:
             raise codec.damaged(path, "its bytes are not those that the head lists")
         return data
+
+
+def _key(ref: ManifestRef, partition_by: Sequence[int]) -> tuple[Hashable, ...]:
+    return ref.path, ref.digest, ref.files, tuple(partition_by)
 
 
 def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
@@ -652,7 +627,7 @@ def _parse(data: bytes, path: str, rows: int, columns: list[str] | None = None) 
             raise ValueError(f"it has {metadata.num_rows} rows, the head says {rows}")
         chosen = positions_of(metadata, columns)
         chunks = ((group, at) for group in range(metadata.num_row_groups) for at in chosen)
-        check_decoded(file, data, chunks, limit=MAX_MANIFEST_RAW_BYTES)
+        check_decoded(file, data, chunks)
         # for a few columns one thread is as fast, and takes less memory
         table = file.read(columns, use_threads=columns is None)
         if columns is not None:

@@ -669,8 +669,8 @@ def _pairs(
 
 
 def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
-    """The commits of a version that advanced the source, last first. Every commit records its
-    advance, except a single one that moved the watermark. [CM24]"""
+    """The commits of a version that moved the source, last first. Each records what it advanced; a
+    rewind and a rollback record nothing. [CM24]"""
     before = None if older is None else older.watermarks.get(source)
     is_joint = older is not None and is_part(snapshot, older)
     for record in reversed(snapshot.commits):
@@ -679,7 +679,8 @@ def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[
             yield Step(
                 version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
             )
-    if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
+    is_told = any(source in record.advanced for record in snapshot.commits)
+    if not is_told and snapshot.watermarks.get(source) != before:
         yield Step(
             version=snapshot.version,
             commit=snapshot.commits[0],

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Literal, Protocol, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
@@ -95,20 +95,15 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 
-class _Opened(Protocol):
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-
 def ask_fate(
-    store: Store, member: Snapshot, hint: Hint | None, open_object: Callable[[Store], _Opened]
+    store: Store, member: Snapshot, hint: Hint | None
 ) -> Literal["committed", "aborted", "undecided", "newer"]:
     """What became of a member that is the newest object of its table. [MT6]
 
     hint: that of its table, which may say without a request that the member is committed, and is
-    believed: who may put it may create the table's next version, too [MT7]. open_object: gets the
-    newest object of the home, after the member was got. An error where the answer is not known.
-    Three requests, and one for each run that may record the attempt or its job.
+    believed: who may put it may create the table's next version, too [MT7]. An error where the
+    answer is not known. Three requests, and one for each run that may record the attempt or its
+    job.
     """
     assert member.pending is not None
     if (
@@ -296,7 +291,7 @@ def settled_head(
         pending = newest.snapshot.pending
         if pending is None:
             return newest
-        fate, base = ask_fate(store, newest.snapshot, hint, open_object), None
+        fate, base = ask_fate(store, newest.snapshot, hint), None
         if fate == "committed":
             return newest
         if fate != "newer":

@@ -16,8 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import commit, load_conflict_inputs
-from ..commits.group_commit import Committers
+from ..commits.commit_loop import Committers, commit, load_conflict_inputs
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError
 from ..files.writer import WritePlan, check_rows, plan_for, target_file_size_of

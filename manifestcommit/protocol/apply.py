@@ -374,7 +374,7 @@ def _written(
         touched=bounded(touched),
         reason=change.reason,
         summary=_summary(change.summary, gained, taken),
-        advanced=_untold(head, change),
+        advanced=advanced_of(change),
     )
 
 
@@ -427,15 +427,6 @@ def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
         removed_rows=taken.rows,
         removed_bytes=taken.bytes,
     )
-
-
-def _untold(head: Snapshot, change: Write) -> dict[str, tuple[Position, int | str]]:
-    """The advances that move no watermark: only a single commit's record can show them. [CM24]"""
-    return {
-        source: (start, end)
-        for source, (start, end) in advanced_of(change).items()
-        if head.watermarks.get(source) == end
-    }
 
 
 def _forgotten(head: Snapshot, change: Rewind) -> dict[str, tuple[tuple[int, Position], ...]]:

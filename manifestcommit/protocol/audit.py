@@ -391,8 +391,8 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
 
 
 def _check_advanced(parent: Snapshot, child: Snapshot, name: str) -> Iterator[VerifyFinding]:
-    """If a version has several commits, each records what it advanced, and together these are the
-    watermarks' moves. A single commit records only what the watermarks do not show. [CM24]"""
+    """Each commit records what it advanced; together these are the watermarks' moves, but for what
+    a single one moves otherwise, as a rewind does. [CM24]"""
     if len(child.commits) == 1:
         if any(
             child.watermarks.get(source) != end

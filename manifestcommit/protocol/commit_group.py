@@ -12,7 +12,7 @@ from typing import TypeGuard
 import msgspec
 
 from ..format import object_names
-from ..format.change import Change, ConflictInputs, Write, advanced_of
+from ..format.change import Change, ConflictInputs, Write
 from ..format.snapshot import Commit, KeyRecord, Snapshot
 from .apply import apply
 from .conflict import find_conflict
@@ -147,16 +147,14 @@ def carry(
         now_us=now_us,
         writer=writer,
     )
-    record = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
     # The next change becomes part of the same version, so this state keeps the number of the head.
     return CombinedCommit(
         snapshot=msgspec.structs.replace(made, version=head.version),
-        commits=(*carried.commits, record),
+        commits=(*carried.commits, *made.commits),
     )
 
 
-def complete(carried: CombinedCommit, made: Snapshot, change: Write) -> Snapshot:
+def complete(carried: CombinedCommit, made: Snapshot) -> Snapshot:
     """The version `made`, in which the carrier's own change comes last, with the records of all
     that it carries. [CM24]"""
-    own = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
-    return msgspec.structs.replace(made, commits=(*carried.commits, own))
+    return msgspec.structs.replace(made, commits=(*carried.commits, *made.commits))

@@ -27,7 +27,7 @@ from ..format.change import (
 from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
 from ..format.partitioning import PartitionPattern, first_overlap, of_partition, touch_texts
-from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Constraint, Snapshot
+from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
 from ..format.transforms import spelled
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
@@ -35,12 +35,14 @@ from .joint_outcome import last_state, partners_since
 
 
 class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit above the change's base; watermarks, constraints: those of its version."""
+    """A commit above the change's base, and the version that carries it."""
 
-    version: int
+    snapshot: Snapshot
     commit: Commit
-    watermarks: dict[str, int | str] = {}
-    constraints: dict[str, Constraint] = {}
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,7 +426,7 @@ def watermark_was_moved(
     # A source can return to the same position: work was done and undone meanwhile, and the keys to
     # invalidate have changed.
     stood = [
-        *(winner.watermarks.get(change.source) for winner in winners),
+        *(winner.snapshot.watermarks.get(change.source) for winner in winners),
         head.watermarks.get(change.source),
     ]
     # within one version, a source may return to where it was
@@ -622,7 +624,7 @@ def constraint_is_other(
     that is gone, or was: another one may have its name by now. [CK3]"""
     there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
-        was_there = (name in each.constraints for each in winners)
+        was_there = (name in each.snapshot.constraints for each in winners)
         if constraint is None and not (name in head.constraints and all(was_there)):
             return Conflict(
                 rule="constraint_is_other",

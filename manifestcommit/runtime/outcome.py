@@ -31,6 +31,7 @@ from ..store.base import Store, retries_of
 # Metrics of a job: what it read, wrote, committed and cost.
 
 Phase = Literal["both", "first", "second"]
+_NO_SUMMARY = Summary()
 
 
 class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,15 +108,6 @@ class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     prepare_s: float = 0.0
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts between two moments."""
-
-    attempts: int = 0
-    conflicts: int = 0
-    retries: int = 0
-    unknowns: int = 0
-
-
 class StoreCounters:
     """Counts a session's requests. Counts of one piece of work are a difference."""
 
@@ -124,9 +116,9 @@ class StoreCounters:
         self.attempts = self.conflicts = self.unknowns = 0
         self.resent = 0  # creates, which the store does not repeat by itself
 
-    def since(self, start: Counts = Counts()) -> Counts:  # noqa: B008  # it is frozen
+    def since(self, start: Summary = _NO_SUMMARY) -> Summary:
         """The counts since `start`."""
-        return Counts(
+        return Summary(
             attempts=self.attempts - start.attempts,
             conflicts=self.conflicts - start.conflicts,
             retries=self.resent + retries_of(self._store) - start.retries,

@@ -62,7 +62,7 @@ Decide(p, me, v, bs) ==
                THEN IF On("history") THEN {[me EXCEPT !.pc = "history", !.base = v]} ELSE {Done(job, "fenced", 0, me.n)}
                ELSE {Done(job, "fenced", 0, me.n)}
          [] blocked(Fresh(v)) ->
-               \* [CM21] commits.group_commit.GroupCommit. A published job may be carried by others until the chain says that it is given up.
+               \* [CM21] commits.commit_loop.GroupCommit. A published job may be carried by others until the chain says that it is given up.
                IF me.pub /\ On("conflict in the chain")
                THEN {[me EXCEPT !.pc = "send", !.base = v, !.giving = TRUE, !.carry = <<>>]}
                ELSE {Done(job, "conflict", 0, me.n)}

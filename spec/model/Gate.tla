@@ -104,7 +104,7 @@ Begin(p) ==
        ELSE s' = [s EXCEPT ![p] = Judged(p, IF Plan[p].kind = "quarantine" THEN Split(p) ELSE Fresh(p))]
     /\ UNCHANGED <<chain, refused>>
 
-\* [CM19] commits.group_commit.GroupCommit.publish: an append that has lost may be carried by others.
+\* [CM19] commits.commit_loop.GroupCommit.publish: an append that has lost may be carried by others.
 Publish(p) ==
     /\ s[p].pc = "send" /\ s[p].at < Top /\ ~s[p].waits
     /\ Plan[p].kind \in {"write", "unseen"}
@@ -113,7 +113,7 @@ Publish(p) ==
 
 Files(p) == {[of |-> WhoseRows(p), row |-> r, who |-> p] : r \in s[p].rows}
 
-\* [CM20] [CK2] commits.group_commit.GroupCommit.carry: those whose rows were checked against all that the table holds to.
+\* [CM20] [CK2] commits.commit_loop.GroupCommit.carry: those whose rows were checked against all that the table holds to.
 Carriable(p) ==
     {q \in Procs \ (Newest.by \cup {p}) :
         /\ s[q].pc = "send" /\ s[q].waits /\ \A v \in 1..Top : q \notin chain[v].by

@@ -4,7 +4,7 @@ EXTENDS Rules
 
 MaxCarried == 2
 
-\* [CM19] commits.group_commit.GroupCommit.publish. Only plain appends, by a writer whose job nobody else can finish; whether it has lost a create, or saw
+\* [CM19] commits.commit_loop.GroupCommit.publish. Only plain appends, by a writer whose job nobody else can finish; whether it has lost a create, or saw
 \* others wait before its first one, makes no difference to what is right.
 Publish(p) ==
     /\ Helping
@@ -26,7 +26,7 @@ RECURSIVE Carried(_, _, _, _)
 Carried(st, jobs, v, bs) ==
     IF jobs = <<>> THEN st ELSE Carried(Apply(st, jobs[1], v + 1, 1, <<0, 0>>, bs), Tail(jobs), v, bs)
 
-\* [CM20] protocol.commit_group.in_order, commits.group_commit.GroupCommit.carry. What a create on top of version v may carry: the lowest births first, no job twice.
+\* [CM20] protocol.commit_group.in_order, commits.commit_loop.GroupCommit.carry. What a create on top of version v may carry: the lowest births first, no job twice.
 Bundles(own, v, bs) ==
     LET one == {i \in intents \ {own} : MayCarry(i, v, Fresh(v), bs)}
         two == {<<i, k>> \in one \X (intents \ {own}) :

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
 
-from manifestcommit.commits.commit_loop import abort_attempt, commit
+from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit
 from manifestcommit.commits.create_version import create_table
-from manifestcommit.commits.group_commit import Committers
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
 from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError

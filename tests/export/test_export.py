@@ -39,6 +39,7 @@ from manifestcommit.log.table_context import (
     export_lags,
     is_export,
 )
+from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import open_store
@@ -131,10 +132,10 @@ def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, mon
     monkeypatch.setattr(export_hook, "_registered", [])
     for request in (
         lambda: export_after_commit(session),
-        lambda: exporter().check_formats(session, snapshot, snapshot.schema, "delta"),
+        lambda: registered_exporter().check_formats(session, snapshot, snapshot.schema, "delta"),
         lambda: export_lags(session, snapshot),
         lambda: export_before_deletion(session, snapshot),
-        lambda: list(exporter().unreached(session, snapshot, 0.0)),
+        lambda: list(registered_exporter().unreached(session, snapshot, 0.0)),
     ):
         with pytest.raises(RuntimeError, match="no exporter is registered"):
             request()

@@ -8,7 +8,7 @@ import pytest
 from tests.faults.crowd import Found, crowd
 from tests.kit.sizes import rounds
 
-from manifestcommit.commits.group_commit import Committers
+from manifestcommit.commits.commit_loop import Committers
 
 
 @cache

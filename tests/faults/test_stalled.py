@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
-from manifestcommit.commits.commit_loop import commit
+from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.commits.create_version import fenced_outcome
-from manifestcommit.commits.group_commit import Committers
 from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommitError, SnapshotExpiredError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit

@@ -17,7 +17,6 @@ from manifestcommit.format.fields import ArrayType, Field, FieldType, Schema, St
 from manifestcommit.format.partitioning import (
     MAX_COMPONENT_BYTES,
     NULL_FOLDER,
-    Matcher,
     check_partition_by,
     folder,
     folder_columns,
@@ -264,12 +263,3 @@ def test_only_partition_columns_can_be_named_and_only_once() -> None:
         with pytest.raises(UsageError):
             parse_static(schema, (1,), wrong)
     assert parse_static(schema, (1, 2), {}) == {}
-
-
-@pytest.mark.parametrize(
-    ("static", "inside"),
-    [({}, True), ({1: "a"}, True), ({1: "a", 2: None}, True), ({1: "b"}, False), ({2: "a"}, False), ({1: None}, False)],
-)
-def test_a_partition_matches_by_equal_values(static: dict[int, Any], inside: bool) -> None:
-    """[PT3] Null matches null only."""
-    assert Matcher([static]).holds({1: "a", 2: None}) is inside

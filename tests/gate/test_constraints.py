@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.group_commit import Committers
+from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.format import codec
 from manifestcommit.format.object_names import version_name
 from manifestcommit.format.snapshot import Constraint
@@ -525,7 +524,7 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
     store = open_store(path)
     theirs = Job(TableContext(store))
     theirs.write(rows(-1.0))
-    from manifestcommit.commits.group_commit import GroupCommit
+    from manifestcommit.commits.commit_loop import GroupCommit
 
     session = TableContext(store)
     session.open()
@@ -618,7 +617,7 @@ def test_a_delta_log_says_it(path: Path) -> None:
 def test_a_damaged_constraint_is_damage(path: Path, wrong: dict[str, Constraint]) -> None:
     """[CK1] [OB4]"""
     snapshot = msgspec.structs.replace(mc.Table(path).snapshot(), constraints=wrong)
-    data = codec.compress(codec.encode_json(snapshot, type(snapshot)))
+    data = codec.compress(codec.encode_json(snapshot))
     with pytest.raises(mc.errors.CorruptMetadataError):
         codec.decode_snapshot(data, name=version_name(1))
 

@@ -16,8 +16,7 @@ from tests.kit.sizes import in_turn
 from tests.kit.tables import begin, change_of, check_table, clone, key_version, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.group_commit import Committers
+from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write

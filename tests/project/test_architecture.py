@@ -143,11 +143,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 62_207, "modules": 144, "loaded": 50, "lines of tests": 82_943}
+CEILINGS = {"lines": 61_798, "modules": 143, "loaded": 50, "lines of tests": 82_938}
 WALKS = {
-    "append": {"modules": 32, "switches": 311, "depth": 17},
+    "append": {"modules": 31, "switches": 296, "depth": 17},
     "read": {"modules": 20, "switches": 84, "depth": 15},
-    "merge": {"modules": 40, "switches": 630, "depth": 24},
+    "merge": {"modules": 39, "switches": 614, "depth": 24},
     "gc": {"modules": 26, "switches": 283, "depth": 17},
 }
 
@@ -315,7 +315,7 @@ def test_a_use_of_anothers_private_member_is_seen(tmp_path: Path) -> None:
     assert list(others_members(tree, {"Job": "p.job"})) == ["p.table:2: job._id is private to Job"]
 
 
-# Come with the package, and are loaded for a terminal, for a text in SQL, and for memory and other stores, only.
+# Come with the package, and are loaded for a terminal, for a text in SQL, and for object stores, only.
 LOADED_LATE = {"fsspec", "rich", "sqlglot"}
 
 

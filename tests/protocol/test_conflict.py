@@ -29,7 +29,10 @@ def change(**given: Any) -> Write:
 
 
 def won(*touched: dict[int, Any], version: int = 2) -> InterveningCommit:
-    return InterveningCommit(version=version, commit=Commit(job="theirs", commit_id="theirs.1", operation="append", touched=touched))
+    return InterveningCommit(
+        snapshot=msgspec.structs.replace(head(), version=version),
+        commit=Commit(job="theirs", commit_id="theirs.1", operation="append", touched=touched),
+    )
 
 
 def rule(
@@ -112,7 +115,10 @@ def test_who_has_read_a_partition_clashes_with_who_wrote_there(reads: dict[int, 
     mine = change(operation="delete", reads=(reads,))
     assert needs_winners(mine)
     for operation in ("append", "overwrite", "delete", "merge", "rollback", "an operation of a later release"):
-        winner = InterveningCommit(version=41, commit=Commit(job="theirs", commit_id="theirs.1", operation=operation, touched=(touched,)))
+        winner = InterveningCommit(
+            snapshot=msgspec.structs.replace(head(), version=41),
+            commit=Commit(job="theirs", commit_id="theirs.1", operation=operation, touched=(touched,)),
+        )
         assert rule(mine, [won({1: "zzz"}) if reads else won(), winner]) == ("read_partition_was_touched" if clashes else None)
     clash = find_conflict(head(), mine, [winner], ConflictInputs())
     assert clash is None or ("delete" in clash.mine and "version 41" in clash.winner)
@@ -122,7 +128,7 @@ def test_who_has_read_a_partition_clashes_with_who_wrote_there(reads: dict[int, 
 def test_compaction_beside_a_deletion_is_no_conflict_but_for_the_files_of_both() -> None:
     """It changes no row. [CF16] [CF7]"""
     mine = change(operation="delete", reads=({},), remove=frozenset({"p"}))
-    compacted = InterveningCommit(version=2, commit=Commit(job="theirs", commit_id="c", operation="replace", touched=({1: "a"},)))
+    compacted = InterveningCommit(snapshot=head(), commit=Commit(job="theirs", commit_id="c", operation="replace", touched=({1: "a"},)))
     assert rule(mine, [compacted]) is None
     assert rule(mine, [compacted], found=ConflictInputs(gone=frozenset({"p"}))) == "replaced_file_is_gone"
 
