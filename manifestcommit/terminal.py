@@ -319,7 +319,7 @@ _FIRST_S = 1.0
 _EVERY_S = 0.2
 
 
-class _Told:
+class _LiveLine:
     """What rewrites one line of a terminal; leaving the `with` block ends the line."""
 
     _line: _OnTerminal | None = None
@@ -332,7 +332,7 @@ class _Told:
             self._line.end()
 
 
-class Progress(_Told):
+class Progress(_LiveLine):
     """Call it with rows and bytes so far; it rewrites one line, after the first second.
 
     total: how many rows there are, if that is known: then there is a bar.
@@ -355,7 +355,7 @@ class Progress(_Told):
         self._line.show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
 
 
-class Steps(_Told):
+class Steps(_LiveLine):
     """Call it with what is done next; it rewrites one line, which is removed in the end."""
 
     def __init__(self) -> None:

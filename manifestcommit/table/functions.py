@@ -235,15 +235,17 @@ def gc(
 
     Spec: GC1, GC5, GC9, GC18, GC19, IV7.
     """
-    return Table(path, storage_options).gc(
-        grace=grace,
-        keep_versions=keep_versions,
-        keep_for=keep_for,
-        keep_keys=keep_keys,
-        keep_keys_for=keep_keys_for,
-        foreign=foreign,
-        message=message,
-        metadata=metadata,
+    return (
+        Table(path, storage_options)
+        .noting(message, metadata=metadata)
+        .gc(
+            grace=grace,
+            keep_versions=keep_versions,
+            keep_for=keep_for,
+            keep_keys=keep_keys,
+            keep_keys_for=keep_keys_for,
+            foreign=foreign,
+        )
     )
 
 
