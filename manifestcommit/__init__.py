@@ -47,7 +47,7 @@ _HOMES = {
     "export.exporter": "Export",
     "job": "DroppedJobWarning Job begin write",
     "transactions": "JointOutcome PinnedTable Transaction TransactionRows commit_all read_together "
-    "rollback_together tag_together transaction",
+    "rollback_together transaction",
     "upkeep": "maintain",
     "report.page": "Report",
     "sources.loading": "LoadOutcome follow load",

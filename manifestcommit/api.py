@@ -39,7 +39,6 @@ from .transactions import (
     commit_all,
     read_together,
     rollback_together,
-    tag_together,
     transaction,
 )
 from .upkeep import maintain
@@ -108,7 +107,6 @@ __all__ = [
     "rollback_together",
     "sql",
     "staged",
-    "tag_together",
     "transaction",
     "write",
 ]

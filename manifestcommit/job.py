@@ -9,6 +9,7 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import sys
 import warnings
@@ -722,7 +723,8 @@ class Job(JointUnit):
         """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
         is called with the rows and bytes so far. [DF1]"""
         self.based_on.take(arrow_marks(schema.metadata))
-        plan = self.plan_write(arrow_schema.from_arrow(schema, self.ctx.new_field_id), **options)
+        data = arrow_schema.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
+        plan = self.plan_write(data, **options)
         work = None
         if self.recovery is not None:
             work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
@@ -844,7 +846,7 @@ class Job(JointUnit):
         head, store = self._table(None, ()), self.ctx.store
         if (self._layout.schema or head.snapshot.schema) is None:
             columns = footer_schema(store, path)
-            self.plan_write(arrow_schema.from_arrow(columns, self.ctx.new_field_id))
+            self.plan_write(arrow_schema.from_arrow(columns, itertools.count(1).__next__))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         assert schema is not None

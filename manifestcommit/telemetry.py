@@ -182,9 +182,9 @@ class Instruments:
                 self._lag.set(lag, {**base, "manifestcommit.source": source})
         for format, behind in figures.export_lag.items():
             if behind is not None:
-                told = {**base, "manifestcommit.format": format}
-                self._export_lag.set(behind, told)
-                self._export_age.set(figures.export_age_s[format] or 0.0, told)
+                labels = {**base, "manifestcommit.format": format}
+                self._export_lag.set(behind, labels)
+                self._export_age.set(figures.export_age_s[format] or 0.0, labels)
 
 
 def count(figures: JobMetrics) -> None:

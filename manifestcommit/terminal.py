@@ -230,22 +230,20 @@ def print_table(
     nothing: str = "",
     *,
     header: bool = True,
-    file: IO[str] | None = None,
     spare: Sequence[str] = (),
 ) -> None:
-    """The table on standard output, or in `file`; where it has no rows, no bare names, but
-    `nothing` on standard error.
+    """The table on standard output; where it has no rows, no bare names, but `nothing` on standard
+    error.
 
     spare: columns that a narrow terminal does without, the first one first.
     """
-    stream = file or sys.stdout
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)
-    elif is_terminal(stream) and len(rows) <= _MOST:
-        _print_fitted(names, rows, header=header, stream=stream, spare=spare)
+    elif is_terminal(sys.stdout) and len(rows) <= _MOST:
+        _print_fitted(names, rows, header=header, spare=spare)
     else:
-        print(render_table(names, rows, header=header), file=stream)
+        print(render_table(names, rows, header=header))
 
 
 def _print_fitted(
@@ -253,7 +251,6 @@ def _print_fitted(
     rows: Sequence[Sequence[Any]],
     *,
     header: bool,
-    stream: IO[str],
     spare: Sequence[str],
 ) -> None:
     from rich import box  # late: most runs are not looked at
@@ -262,7 +259,7 @@ def _print_fitted(
     from rich.text import Text
 
     cells, right = laid_out(names, rows)
-    width = columns_of(stream)
+    width = columns_of(sys.stdout)
     natural = [
         max(text_width(text) for text in (visible(name), *(line[i] for line in cells)))
         for i, name in enumerate(names)
@@ -292,7 +289,7 @@ def _print_fitted(
         )
     # with a height, too: Rich takes a terminal that is called dumb for 80 columns otherwise
     console = Console(
-        file=stream, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
+        file=sys.stdout, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
     )
     console.print(table)
     if left := [name for i, name in enumerate(names) if i not in kept]:
@@ -319,7 +316,7 @@ _FIRST_S = 1.0
 _EVERY_S = 0.2
 
 
-class _Told:
+class _LiveLine:
     """What rewrites one line of a terminal; leaving the `with` block ends the line."""
 
     _line: _OnTerminal | None = None
@@ -332,14 +329,14 @@ class _Told:
             self._line.end()
 
 
-class Progress(_Told):
+class Progress(_LiveLine):
     """Call it with rows and bytes so far; it rewrites one line, after the first second.
 
     total: how many rows there are, if that is known: then there is a bar.
     """
 
     def __init__(self, what: str, total: int | None = None) -> None:
-        self._what, self._total = visible(what), total
+        self._what, self._total = what, total
         self._began = self._shown = time.monotonic()
         self._enabled = can_rewrite(sys.stderr)
 
@@ -349,13 +346,13 @@ class Progress(_Told):
             return
         self._shown = now
         if self._line is None:
-            self._line = _OnTerminal(self._what, self._total)
+            self._line = _OnTerminal(visible(self._what), self._total)
         seconds = now - self._began
         rate = f"{counted(round(rows / seconds), 'row')}/s, {size(round(bytes_ / seconds))}/s"
         self._line.show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
 
 
-class Steps(_Told):
+class Steps(_LiveLine):
     """Call it with what is done next; it rewrites one line, which is removed in the end."""
 
     def __init__(self) -> None:

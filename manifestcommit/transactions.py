@@ -6,7 +6,6 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import os
 import threading
@@ -41,7 +40,7 @@ from .errors import (
 from .format.change import Advance, in_order_of_advances, predecessors
 from .job import Job, Path, begin
 from .log.table_context import TableContext
-from .operations.rollback import plan_joint_rollback, tag_jointly
+from .operations.rollback import plan_joint_rollback
 from .rows.clauses import Condition as RowsRead
 from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
@@ -63,11 +62,11 @@ if TYPE_CHECKING:
     from .table.reading import Condition, TableReads
 
 # Several tables at once: what a transaction commits and prepares, `read_together`,
-# `tag_together`, `rollback_together`. [MT1] [MT11] [MT12]
+# `rollback_together`. [MT1] [MT11] [MT12]
 
 Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
 LOG = logging.getLogger("manifestcommit.jobs")
-_told: set[frozenset[str]] = set()  # ids of tables that were warned of
+_warned: set[frozenset[str]] = set()  # ids of tables that were warned of
 
 
 def _warn_of_chance(parts: Sequence[TablePart]) -> None:
@@ -75,9 +74,9 @@ def _warn_of_chance(parts: Sequence[TablePart]) -> None:
     home, *others = ordered_parts(parts)
     ids = frozenset(part.table_id for part in parts)
     alike = [part.url for part in others if part.head.snapshot.rank == home.head.snapshot.rank]
-    if not alike or ids in _told:
+    if not alike or ids in _warned:
         return
-    _told.add(ids)
+    _warned.add(ids)
     LOG.warning(
         "%r decides the joint commits with %s: their ranks are equal, and its id is the lowest. "
         "Who reads or writes one of these has to be able to read %r, and who writes, to write "
@@ -308,46 +307,6 @@ def rollback_together(
     opened = _opened(list(versions), storage_options)
     contexts = [table._ctx.noting(message, metadata) for table in opened]
     outcomes = plan_joint_rollback(contexts, list(versions.values()), reason=reason).commit()
-    return _committed_or_raise([table.url for table in opened], outcomes)
-
-
-@checked()
-def tag_together(
-    tables: Iterable[Path | Table],
-    name: str,
-    keep_for: str | dt.timedelta | None = None,
-    *,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> JointOutcome:
-    """Tag versions of several tables that belong together, by one commit: all of them or none.
-
-    The versions are those that `read_together` would return now: each joint commit is in all of
-    them or in none. The tag of each is read by itself: `Table.dataset(tag=…)`. Other
-    arguments and errors are as for `Table.tag`.
-
-    Args:
-        tables: 2 to 32 tables: paths, or `Table` objects.
-        name: the tag; one of that name moves, in all of the tables or in none.
-        storage_options: what reaches the object store, for tables that are given by a path; by
-            default the environment.
-
-    Returns:
-        The outcome of the commit that sets the tags.
-
-    Raises:
-        CommitConflictError: gc expired a version meanwhile: call it again.
-        StoreError: as for `read_together`.
-
-    Example:
-        `tag_together(["/lake/orders", "/lake/rejects"], "2013-q1")`
-
-    Spec: MT12, GC10.
-    """
-    opened = _opened(list(named_tables(tables).values()), storage_options)
-    contexts = [table._ctx.noting(message, metadata) for table in opened]
-    outcomes = tag_jointly(contexts, name, keep_for=keep_for)
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 

@@ -351,7 +351,9 @@ class _Upkeep:
         budget = self._run.budget
         most = budget.left_bytes
         budget.left_bytes -= self._planned  # an error may come after some commits
-        made = self._table.compact(min_files=MIN_FILES, max_bytes=most, progress=self._say, **note)
+        made = self._table.noting(**note).compact(
+            min_files=MIN_FILES, max_bytes=most, progress=self._say
+        )
         budget.left_bytes = most - made.bytes_before
         parts = [f"{counted(made.files_before, 'file')} became {made.files_after:,}"]
         if made.lost:
@@ -370,7 +372,7 @@ class _Upkeep:
         return _Due("not due", f"no {MIN_FILES} small manifests can become fewer, of {what}")
 
     def _do_manifests(self, note: Mapping[str, Any]) -> _Done:
-        made = self._table.compact(only_manifests=True, progress=self._say, **note)
+        made = self._table.noting(**note).compact(only_manifests=True, progress=self._say)
         before = counted(made.manifests_before, "manifest")
         return _Done(f"{before} became {made.manifests_after:,}")
 
@@ -435,7 +437,7 @@ class _Upkeep:
         return _Done(f"damaged: {damage}", failed=True)
 
     def _do_gc(self, note: Mapping[str, Any]) -> _Done:
-        report = self._table.gc(progress=self._say, **note)
+        report = self._table.noting(**note).gc(progress=self._say)
         count = sum(each.count for each in report.deleted.values())
         size = sum(each.bytes for each in report.deleted.values())
         kept = f"readable from version {report.expired} on"

@@ -64,7 +64,6 @@ def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> 
         key=options.key,
         reason=options.reason,
         dry_run=dry_run,
-        **note_of(options),
     )
 
 
@@ -134,7 +133,7 @@ def _alter(options: argparse.Namespace) -> int:
     arguments = [given[name] for name in ("name", "new_name", "type", "comment") if name in given]
     method = getattr(table_of(options), options.command.replace("-", "_"))
     more = {} if given.get("default") is None else {"default": _default(**given)}
-    return _altered(options, method(*arguments, **more, **note_of(options)))
+    return _altered(options, method(*arguments, **more))
 
 
 def _default(type: str, default: str, **_: Any) -> Any:
@@ -197,7 +196,7 @@ def _drop(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_drop(options), lambda: table.version)
     if status is not None:
         return status
-    outcome = table.drop_column(options.name, **note_of(options))
+    outcome = table.drop_column(options.name)
     return _altered(options, outcome)
 
 
@@ -215,7 +214,7 @@ def _set_partitioning(options: argparse.Namespace) -> int:
 
     by = [each for each in split_calls(options.partition_by) if each]
     table = table_of(options)
-    outcome = table.set_partitioning(by, dry_run=options.dry_run, **note_of(options))
+    outcome = table.set_partitioning(by, dry_run=options.dry_run)
     figures = ("kind", "version", "rows_rewritten", "files_rewritten")
     show(options, {name: getattr(outcome, name) for name in figures})
     return 0
@@ -245,7 +244,7 @@ def _properties(options: argparse.Namespace) -> int:
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
-        table.set_properties(changes, **note_of(options))
+        table.set_properties(changes)
     found = dict(sorted(table.snapshot().properties.items()))
     rows = [{"name": name, "value": value} for name, value in found.items()]
     show(options, found, rows, nothing="no property is set")
@@ -271,9 +270,9 @@ def _constraints(options: argparse.Namespace) -> int:
                 argument="--add",
                 given=repr(options.add),
             )
-        table.add_constraint(name.strip(), condition.strip(), **note_of(options))
+        table.add_constraint(name.strip(), condition.strip())
     elif options.drop is not None:
-        table.drop_constraint(options.drop, **note_of(options))
+        table.drop_constraint(options.drop)
     elif options.message is not None or options.metadata:
         raise UsageError("--message and --metadata go with --add or --drop; nothing was done")
     found = table.constraints()
@@ -349,7 +348,6 @@ def _rewind(options: argparse.Namespace) -> int:
         reason=options.reason,
         keep_keys=options.keep_keys,
         alone=options.alone,
-        **note_of(options),
     )
     document = {
         "version": outcome.version,
@@ -508,7 +506,6 @@ def _rollback(options: argparse.Namespace) -> int:
         tag=options.tag,
         reason=options.reason,
         alone=options.alone,
-        **note_of(options),
     )
     more = "nothing was deleted; a rollback to the version before this one undoes it"
     show(options, _restored(table, outcome), more=more)
@@ -535,38 +532,14 @@ def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     NAME
     --version N  this version instead of the newest
     --keep-for AGE  such as 30d or 24h: then gc may take it; default: until it is deleted
-    --together-with PATH*  also tag this table, by the same commit; of each table the newest
-        version is tagged that belongs with the others' (what was committed to several is in all,
-        or in none); may be given again
     @note
     $ tag /lake/flights 2013-q1 --version 7 --keep-for 400d
-    $ tag /lake/flights 2013-q1 --together-with /lake/rejects
     """
 )
 def _tag(options: argparse.Namespace) -> int:
-    if options.together_with:
-        return _tag_together(options)
     table = table_of(options)
-    outcome = table.tag(
-        options.name, options.version, keep_for=options.keep_for, **note_of(options)
-    )
+    outcome = table.tag(options.name, options.version, keep_for=options.keep_for)
     show(options, _tagged(options, table, outcome))
-    return 0
-
-
-def _tag_together(options: argparse.Namespace) -> int:
-    from ..transactions import tag_together
-
-    if options.version is not None:
-        raise UsageError(
-            "with --together-with the newest versions that belong together are tagged",
-            argument="--version",
-        )
-    tables = [table_of(options, path) for path in (options.path, *options.together_with)]
-    outcome = tag_together(tables, options.name, options.keep_for, **note_of(options))
-    made = zip(tables, outcome.outcomes.values(), strict=True)
-    tagged = [{"url": table.url, **_tagged(options, table, each)} for table, each in made]
-    show(options, {"tables": tagged}, tagged)
     return 0
 
 
@@ -630,7 +603,7 @@ def _untag(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_untag(options), lambda: table.version)
     if status is not None:
         return status
-    outcome = table.untag(options.name, **note_of(options))
+    outcome = table.untag(options.name)
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     show(options, document)
     return 0

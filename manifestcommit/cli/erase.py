@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..terminal import Steps
-from .options import DONE, NO, as_typed, command, note_of, table_of
+from .options import DONE, NO, as_typed, command, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _erase(options: argparse.Namespace) -> int:
         return _print(options, _called(options, table, dry_run=True))
     status = decided(options, lambda: _plan(options, table), lambda: table.version)
     if status is None:
-        status = _print(options, _called(options, table, **note_of(options)))
+        status = _print(options, _called(options, table))
     return status
 
 

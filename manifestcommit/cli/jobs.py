@@ -14,7 +14,7 @@ from ..display import counted, visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..terminal import other_tables
-from .options import DONE, NO, command, context_of, note_of, storage_options_of, table_of
+from .options import DONE, NO, command, context_of, storage_options_of, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _abort(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     if status is not None:
         return status
-    found = table.abort(job, **note_of(options))
+    found = table.abort(job)
     return _print_status(options, table, job, found, wanted="aborted")
 
 

@@ -13,7 +13,7 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import Steps, print_table
-from .options import command, note_of, table_of
+from .options import command, table_of
 from .output import Plan, decided, show, size_cell, size_text, written
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _compact(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _print_plan(options, table.plan_compaction(**which))
     with Steps() as steps:
-        made = table.compact(**which, progress=steps, **note_of(options))
+        made = table.compact(**which, progress=steps)
     found = made.version or made.lost or made.left_groups or made.left_manifests
     nothing = "no small files or manifests that could become fewer were found"
     show(
@@ -154,12 +154,12 @@ def _gc(options: argparse.Namespace) -> int:
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
             return status
-    return _print_report(options, _called(options, table.gc, **note_of(options)))
+    return _print_report(options, _called(options, table.gc))
 
 
-def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
+def _called(options: argparse.Namespace, call: Any) -> Any:
     with Steps() as steps:
-        return call(**_kept(options), foreign=options.foreign, progress=steps, **note)
+        return call(**_kept(options), foreign=options.foreign, progress=steps)
 
 
 def _kept(options: argparse.Namespace) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _adopt(options: argparse.Namespace) -> int:
     given = options.partition_by
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     found: Adoption = table_of(options).adopt(
-        partition_by=names, from_=options.from_, rewrite=options.rewrite, **note_of(options)
+        partition_by=names, from_=options.from_, rewrite=options.rewrite
     )
     more = "it was adopted before: there is nothing to do" if found.already_adopted else ""
     show(options, msgspec.to_builtins(found), more=more)

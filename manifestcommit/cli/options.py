@@ -299,11 +299,12 @@ def positive(text: str) -> int:
 
 
 def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
-    """The table of a command. path: of another one that the command is about, too."""
+    """The table of a command, with its note. path: of another one that it is about, too."""
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
     chosen = options.path if path is None else path
-    return Table(chosen, storage_options_of(options.storage_options))
+    table = Table(chosen, storage_options_of(options.storage_options))
+    return table.noting(**note_of(options)) if "metadata" in options else table
 
 
 def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..errors import UsageError
 from ..format import codec, manifest_table, object_names
-from ..format.change import Prepared, Rollback, TagEdit, Write, joint_declaration
+from ..format.change import Prepared, Rollback, Write, joint_declaration
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.fields import Schema
 from ..format.object_names import attempt_id
@@ -331,7 +331,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
 
     ctx: TableContext
     head: Head
-    change: Write | Rollback | TagEdit
+    change: Write | Rollback
     found: bool = False
     is_prepared: bool = False
     is_recoverable: bool = False

@@ -356,12 +356,7 @@ def _change(
     fence, expired = retention.choose(
         snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
     )
-    keys_from = min(_keys_from(ctx, snapshot, policy.keep_keys), fence)
-    if keys_from and policy.keep_keys_for_s:
-        at_age = _created_by(ctx, head, times, now_s, policy.keep_keys_for_s)
-        keys_from = min(keys_from, retention.old_enough(snapshot, at_age, now_s, policy))
-    if keys_from and _is_rolled_back_above(ctx, head, fence):
-        keys_from = 0  # the next gc forgets them
+    keys_from = _forgotten_below(ctx, head, policy, times, now_s, fence=fence)
     horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
     pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
     condemned, gone = _foreign(
@@ -505,8 +500,28 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
     return name.birth if name.table_id == snapshot.table_id else None
 
 
+def _forgotten_below(
+    ctx: TableContext,
+    head: Head,
+    policy: Policy,
+    times: list[tuple[int, float]],
+    now_s: float,
+    *,
+    fence: int,
+) -> int:
+    """The version below which keys are forgotten, by their number and their age; 0: none is. [KY4]
+    [GC18]"""
+    keys_from = min(_keys_from(ctx, head.snapshot, policy.keep_keys), fence)
+    if keys_from and policy.keep_keys_for_s:
+        at_age = _created_by(ctx, head, times, now_s, policy.keep_keys_for_s)
+        keys_from = min(keys_from, retention.old_enough(head.snapshot, at_age, now_s, policy))
+    if keys_from and _is_rolled_back_above(ctx, head, fence):
+        return 0  # the next gc forgets them
+    return keys_from
+
+
 def _keys_from(ctx: TableContext, snapshot: Snapshot, keep_keys: int) -> int:
-    """The version below which keys are forgotten. Reads runs if keys may be too many. [KY4]"""
+    """The version below which keys are too many. Reads runs if they may be. [KY4]"""
     if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
         return 0
     return retention.oldest_key_kept(_key_versions(ctx, snapshot), keep_keys)

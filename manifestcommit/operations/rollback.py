@@ -120,30 +120,19 @@ def tag(
 
     version: None: the latest; keep_for: how long from now gc has to keep it, None: until `untag`.
     """
-    check_tag(ctx, name, keep_for)
+    until = _ends(ctx, name, keep_for)
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=None)
     number = head.version if chosen is None else read_version(ctx.store, head, chosen).version
-    return commit(ctx, head, plan_tag(ctx, head, name, number, keep_for=keep_for))
-
-
-def plan_tag(
-    ctx: TableContext,
-    head: Head,
-    name: str,
-    version: int,
-    *,
-    keep_for: str | dt.timedelta | None,
-) -> TagEdit:
-    """The change that gives a version this name; nothing is written. [GC10]"""
-    return TagEdit(
+    edit = TagEdit(
         job=ctx.new_job(head),
         birth=head.version,
         operation="tag",
         name=name,
-        version=version,
-        until=check_tag(ctx, name, keep_for),
+        version=number,
+        until=until,
     )
+    return commit(ctx, head, edit)
 
 
 def untag(ctx: TableContext, name: str) -> Outcome:
@@ -157,16 +146,14 @@ def untag(ctx: TableContext, name: str) -> Outcome:
     return commit(ctx, head, edit)
 
 
-def check_tag(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
+def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
     """When this tag ends, if ever, in microseconds; UsageError for no name or time. [GC10]"""
     if not is_text(name) or any(unicodedata.category(letter) == "Cc" for letter in name):
         raise UsageError(
             f"a tag's name is a non-empty text without control characters, not {name!r}"
         )
-    return None if keep_for is None else _until(ctx, keep_for)
-
-
-def _until(ctx: TableContext, keep_for: str | dt.timedelta) -> int:
+    if keep_for is None:
+        return None
     seconds = parse_age(keep_for, "keep_for")
     until = ctx.env.now_us() + round(seconds * 1_000_000)
     if seconds <= 0 or until > _LATEST_US:
@@ -440,27 +427,7 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
     return keys
 
 
-# Rolls several tables back, or gives consistent versions of them one tag, by one joint commit.
-# [MT14]
-
-
-def tag_jointly(
-    contexts: Sequence[TableContext], name: str, *, keep_for: str | dt.timedelta | None
-) -> tuple[Outcome, ...]:
-    """Tag one version of each table, such that each joint commit is in all of them or in none; all
-    tables have the tag then, or none has moved it. One outcome for each. [MT1] [MT12]
-
-    The requests of `read_jointly` and `commit_jointly`.
-    """
-    for ctx in contexts:
-        check_tag(ctx, name, keep_for)
-    chosen = read_jointly(contexts)
-    parts = []
-    for ctx, head in zip(contexts, chosen, strict=True):
-        newest = ctx.known or head
-        edit = plan_tag(ctx, newest, name, head.version, keep_for=keep_for)
-        parts.append(TablePart(ctx=ctx, head=newest, change=edit))
-    return commit_jointly(parts)
+# Rolls several tables back by one joint commit. [MT14]
 
 
 class JointRollback(msgspec.Struct, frozen=True, kw_only=True):

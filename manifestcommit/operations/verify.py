@@ -58,7 +58,6 @@ from ..protocol.audit import (
 )
 from ..runtime.environment import STARTS, prefetch
 from ..store import Store
-from .describe import data_age_s, source_age_s
 from .store_inventory import Hashes, Inventory, Repeats, hashes
 
 # Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
@@ -667,9 +666,6 @@ class VerifyReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         files: how many data files were checked.
         bytes: the size of these files.
         objects: how many objects are below the table path.
-        data_age_s: seconds since the last commit that added rows or moved a watermark; None: there
-            was none.
-        source_age_s: source -> seconds since its watermark moved last; None: it never did.
         damages: how many findings are damage, those beyond the first 10,000 included.
         findings: the first 10,000 findings, damage first.
 
@@ -685,8 +681,6 @@ class VerifyReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     bytes: int = 0
     objects: int = 0
-    data_age_s: float | None = None
-    source_age_s: dict[str, float | None] = {}
     damages: int = 0
     findings: tuple[VerifyFinding, ...] = ()
 
@@ -846,8 +840,6 @@ def _verify(
         files=contents.files,
         bytes=contents.bytes,
         objects=inventory.objects,
-        data_age_s=data_age_s(head.snapshot, ctx.env.now_us()),
-        source_age_s=source_age_s(head.snapshot, ctx.env.now_us()),
         damages=findings.damages,
         findings=findings.ordered(),
     )
@@ -954,21 +946,28 @@ def _walk(
         trusted = True
         if above is not None and is_next:
             trusted = is_beneath
-            if trusted and not is_void and child is not None:
-                beneath = msgspec.structs.replace(snapshot, version=child.version - 1)
-                findings.add(*check_step(beneath, child))
-            elif not trusted:
-                text = (
-                    f"version {above.version} was built on other bytes than these: one of the "
-                    "two was replaced"
-                )
-                findings.add(finding("version_replaced", name, text))
+            findings.add(*_step(snapshot, above, None if is_void else child, trusted=trusted))
         elif snapshot.table_id != table_id:
             findings.add(other_table(snapshot, table_id, "newer versions"))
         contents.add_version(snapshot)
         above = opened if trusted else None
         child = None if not trusted else child if is_void else snapshot
         table_id = snapshot.table_id if trusted else table_id
+
+
+def _step(
+    snapshot: Snapshot, above: Head, child: Snapshot | None, *, trusted: bool
+) -> Iterator[VerifyFinding]:
+    """What contradicts that the version above was built on this one. child: the next state of the
+    table, where this is a state; trusted: whether their bytes agree. [OB1]"""
+    if not trusted:
+        text = (
+            f"version {above.version} was built on other bytes than these: one of the two was "
+            "replaced"
+        )
+        yield finding("version_replaced", object_names.version_name(snapshot.version), text)
+    elif child is not None:
+        yield from check_step(msgspec.structs.replace(snapshot, version=child.version - 1), child)
 
 
 def _above(store: Store, head: Head, inventory: Inventory) -> Iterator[VerifyFinding]:

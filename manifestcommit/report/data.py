@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ..commits.two_phase import list_jobs
+from ..commits.two_phase import JobInfo, list_jobs
 from ..format.fields import Field, Schema, type_text
 from ..format.snapshot import Commit, Snapshot
 from ..format.transforms import partition_fields
 from ..format.values import python_rows
-from ..log.table_context import TableContext, export_lags, gate
+from ..log.table_context import ExportLag, TableContext, export_lags, gate
 from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.describe import author_text, joint_of, lag_of, partners_text, said_of
@@ -94,17 +94,6 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     moved_at: int | None
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting job. since: seconds since the epoch; together: the other tables that it was
-    prepared with, one line. [MT11]"""
-
-    job: str
-    state: str
-    since: float
-    size_bytes: int
-    together: str = ""
-
-
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A partition, by its column values in one text."""
 
@@ -120,16 +109,6 @@ class GcRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     objects: int
     bytes: int
-
-
-class ExportRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An export of the property `export.formats`: the newest version that it shows, how many that
-    is behind, and for how many seconds. None: nothing is exported. [EX2]"""
-
-    format: str
-    version: int | None
-    behind: int | None
-    age_s: float | None
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,29 +141,21 @@ class FilesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page shows. made_at: microseconds since the epoch; data_at: likewise, of
-    the last commit that added rows or moved a watermark; tags: (name, version), those of the
-    versions read first; constraints: (name, condition); gc: None: it was not asked for."""
+    """Everything that a page shows. made_at: microseconds since the epoch; tags: (name, version),
+    those of the versions read first; constraints: (name, condition); jobs: that wait; exports: by
+    format [EX2]; gc: None: it was not asked for."""
 
     url: str
     made_at: int
-    version: int
-    committed_at: int
-    data_at: int | None
-    rows: int
-    files: int
-    bytes: int
-    columns: int
+    snapshot: Snapshot
     constraints: tuple[tuple[str, str], ...]
-    source_count: int
-    tag_count: int
     tags: tuple[tuple[str, int], ...]
     history: HistoryView
     file_view: FilesView
     sources: tuple[SourceRow, ...]
-    jobs: tuple[JobRow, ...]
+    jobs: tuple[JobInfo, ...]
     job_states: dict[str, int]
-    exports: tuple[ExportRow, ...]
+    exports: Mapping[str, ExportLag]
     gc: tuple[GcRow, ...] | None
 
 
@@ -421,16 +392,8 @@ def read_report(
     return ReportData(
         url=ctx.store.url,
         made_at=ctx.env.now_us(),
-        version=snapshot.version,
-        committed_at=snapshot.committed_at,
-        data_at=snapshot.data_at,
-        rows=snapshot.totals.rows,
-        files=snapshot.totals.files,
-        bytes=snapshot.totals.bytes,
-        columns=len(snapshot.schema.fields) if snapshot.schema else 0,
+        snapshot=snapshot,
         constraints=tuple(gate().texts_of(snapshot).items()) if snapshot.constraints else (),
-        source_count=len(snapshot.watermarks),
-        tag_count=len(tags),
         tags=tuple(tags[:TAGS]),
         history=history,
         file_view=_files(ctx, snapshot),
@@ -445,30 +408,20 @@ def read_report(
         ),
         jobs=jobs,
         job_states=states,
-        exports=tuple(
-            ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
-            for format, lag in export_lags(ctx, snapshot).items()
-        ),
+        exports=export_lags(ctx, snapshot),
         gc=gc_rows(gc.plan(ctx, retention_of(snapshot))) if with_gc else None,
     )
 
 
-def _jobs(ctx: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
+def _jobs(ctx: TableContext) -> tuple[tuple[JobInfo, ...], dict[str, int]]:
     """The waiting jobs, the oldest first, and how many jobs are in each state."""
     states: Counter[str] = Counter()
-    url = ctx.store.url
 
-    def waiting() -> Iterator[JobRow]:
+    def waiting() -> Iterator[JobInfo]:
         for job in list_jobs(ctx):
             states[job.state] += 1
             if job.state in _WAITING:
-                yield JobRow(
-                    job=job.job,
-                    state=job.state,
-                    since=job.since,
-                    size_bytes=job.size_bytes,
-                    together=others_text(job.together, url),
-                )
+                yield job
 
     oldest = heapq.nsmallest(JOBS, waiting(), key=lambda job: (job.since, job.job))
     return tuple(oldest), dict(states)

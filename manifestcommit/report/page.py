@@ -23,7 +23,7 @@ import msgspec
 from ..display import age, counted, cut
 from ..errors import UsageError
 from ..version import __version__, install
-from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData
+from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData, others_text
 
 WIDTH = 1000
 _LEFT, _RIGHT = 74, 8
@@ -346,6 +346,7 @@ def render(data: ReportData) -> str:
         shown_kinds=by_kind({each.operation: 1 for each in data.history.commits}),
         size_rows=_size_rows(data),
         now_s=data.made_at / 1e6,
+        beside=lambda roots: others_text(roots, data.url),
     )
     # A lone surrogate, which some stores' names have, has no form in UTF-8.
     return page.encode("utf-8", "backslashreplace").decode()

@@ -383,7 +383,7 @@ def counts_by_partition(
     if not fields:  # some column, to have rows
         arrays, names = [pa.nulls(1)], ["nothing"]
     chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
-    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
+    goes = {partition for partition, is_chosen in zip(distinct, chosen, strict=True) if is_chosen}
     paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
     return {
         path: count

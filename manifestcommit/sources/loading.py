@@ -493,7 +493,8 @@ class _Loader:
         if len(places) == 1:
             ((place, source),) = self._members.items()
             if (change := self._change(place, chunk, replace_all=replace_all)) is not None:
-                outcome, rows = self._changed(self._tables[place], source, chunk, change, **note)
+                table = self._tables[place].noting(**note)
+                outcome, rows = self._changed(table, source, chunk, change)
                 return [outcome], rows
             with begin(place, storage_options=self._options, **note) as job:
                 self._fill(job, source, chunk, replace_all=replace_all)
@@ -576,7 +577,7 @@ class _Loader:
         return {source.name: chunk.ranges[source.name]}
 
     def _changed(
-        self, table: RowChanges, source: Any, chunk: Chunk, change: Any, **note: Any
+        self, table: RowChanges, source: Any, chunk: Chunk, change: Any
     ) -> tuple[Any, int]:
         """The outcome, and how many rows the source had. change: a method, and its arguments."""
         method, given = change
@@ -590,7 +591,6 @@ class _Loader:
             merge_schema=self._write["merge_schema"],
             watermarks=dict(self._ranges(source, chunk)),
             **given,
-            **note,
         )
         done = (outcome.rows_inserted, outcome.rows_updated, outcome.rows_deleted)
         return outcome, sum(each or 0 for each in done[: None if method == "merge" else 1])

@@ -367,6 +367,7 @@ class Execution:
     def __init__(self, spark: SparkSession, names: Names, declared: Mapping[str, Any]) -> None:
         self._spark, self._names = spark, names
         self._declared = {name: value for name, value in declared.items() if value is not None}
+        self._note: dict[str, Any] = {}
         self._reads = Reads(spark, names)
 
     def run(self, statement: sql.Statement) -> Any:
@@ -379,6 +380,7 @@ class Execution:
                     f"{each}=… is not declared with this statement ({name}); nothing was done. "
                     "Leave it out"
                 )
+        self._note = {each: self._declared.pop(each) for each in _NOTED if each in self._declared}
         return done(self, statement)
 
     def select(self, statement: sql.Select) -> DataFrame:
@@ -390,7 +392,7 @@ class Execution:
         schema = _schema(place, snapshot)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
-            return place.table().overwrite_where(
+            return self._noted(place).overwrite_where(
                 df,
                 statement.replaced,
                 merge_schema=statement.evolves,
@@ -429,11 +431,11 @@ class Execution:
     def delete(self, statement: sql.Delete) -> Outcome:
         place = self._names.changed(statement.target)
         spark = self._needed("where", statement.where, self._reads.snapshot(place))
-        return place.table().delete(statement.where, spark=spark, **self._declared)
+        return self._noted(place).delete(statement.where, spark=spark, **self._declared)
 
     def merge(self, statement: sql.Merge) -> Outcome:
         place = self._names.changed(statement.target)
-        snapshot, table = self._reads.snapshot(place), place.table()
+        snapshot, table = self._reads.snapshot(place), self._noted(place)
         source = self._reads.query(statement.source)
         if self._reads.reads(source, snapshot, table.url):
             raise refusal(
@@ -458,7 +460,7 @@ class Execution:
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
     def call(self, statement: sql.Call) -> Any:
-        method = getattr(self._names.changed(statement.target).table(), statement.method)
+        method = getattr(self._noted(self._names.changed(statement.target)), statement.method)
         return method(*statement.arguments, **statement.options, **self._declared)
 
     def refresh(self, statement: sql.Refresh) -> dict[str, int]:
@@ -468,9 +470,13 @@ class Execution:
         return attach_all(self._spark, {place.name: place.path}, place.options)
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
-        given = {**options, **self._declared}
+        given = {**options, **self._declared, **self._note}
         made: Outcome = job.write(df, place.path, storage_options=place.options, **given)
         return made
+
+    def _noted(self, place: Place) -> Table:
+        """The table, whose commits carry the note of the call."""
+        return place.table().noting(**self._note)
 
     def _created(self, statement: sql.CreateAs) -> Place:
         """Where the new table is to be."""

@@ -197,15 +197,13 @@ def gc(
     keep_keys: int | None = None,
     keep_keys_for: str | dt.timedelta | None = None,
     foreign: bool = False,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Expire old versions, and remove orphan files, which no version lists and no live job wrote.
 
     Nothing else is deleted, whatever runs beside it. The newest versions and tagged versions stay
     readable; orphan files are removed by the second run, a grace period later. One process needs
-    eight bytes of memory for each live file. Other arguments are as for `write`.
+    eight bytes of memory for each live file.
 
     Args:
         path: the table path, a local path or a URL.
@@ -223,6 +221,7 @@ def gc(
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.
+        storage_options: what reaches the object store; by default the environment.
 
     Returns:
         What was deleted and what stays.
@@ -242,8 +241,6 @@ def gc(
         keep_keys=keep_keys,
         keep_keys_for=keep_keys_for,
         foreign=foreign,
-        message=message,
-        metadata=metadata,
     )
 
 

@@ -60,7 +60,7 @@ class Listing:
         if name.startswith("_"):  # also while a copy is made, which has no table yet
             raise AttributeError(f"Listing has no attribute {name!r}")
         found = getattr(self._table, name)
-        return _told(found) if name in _TO_VALUES else found
+        return _with_our_error(found) if name in _TO_VALUES else found
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(n for n in dir(self._table) if n[0] != "_")})
@@ -106,7 +106,7 @@ class Listing:
             ]
 
 
-def _told(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_our_error(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method, with an error of ours for a value that Python or pandas cannot hold."""
 
     @wraps(method)

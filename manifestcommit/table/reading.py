@@ -858,7 +858,7 @@ class TableReads:
 
         page.check_installed()
         data = read_report(self._ctx, last=last, with_gc=gc, ends=ends)
-        made = page.Report(html=page.render(data), version=data.version)
+        made = page.Report(html=page.render(data), version=data.snapshot.version)
         if path is not None:
             made.save(path)
         return made

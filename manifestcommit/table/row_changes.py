@@ -106,8 +106,6 @@ class RowChanges:
         dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Delete exactly the rows for which a condition is true, in one commit.
 
@@ -144,10 +142,9 @@ class RowChanges:
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
-        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
-        choice = self._choice(spark, ctx)
-        return delete_where(ctx, where, choice, declared, dry_run=dry_run)
+        choice = self._choice(spark)
+        return delete_where(self._ctx, where, choice, declared, dry_run=dry_run)
 
     @checked(where=optional(condition), reason=optional(REASON))
     def update(
@@ -161,8 +158,6 @@ class RowChanges:
         dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Set columns of exactly the rows for which a condition is true, in one commit.
 
@@ -196,9 +191,8 @@ class RowChanges:
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
-        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
-        return update_where(ctx, set, where, declared, dry_run=dry_run)
+        return update_where(self._ctx, set, where, declared, dry_run=dry_run)
 
     @checked(
         source=rows,
@@ -237,8 +231,6 @@ class RowChanges:
         dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Merge rows by key (upsert), in one commit.
 
@@ -300,7 +292,6 @@ class RowChanges:
         Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
-        ctx = self._ctx.noting(message, metadata)
         declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
@@ -315,11 +306,13 @@ class RowChanges:
         is_whole = is_simple(when_matched) and is_simple(when_not_matched)
         is_whole = is_whole and not clauses.by_source and where is None
         spark = spark or (source.sparkSession if is_spark else None)
-        choice, new = self._choice(spark, ctx), self._new_rows(source, ctx)
+        choice, new = self._choice(spark), self._new_rows(source)
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema, where)
-        return merge(ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run)
+        return merge(
+            self._ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run
+        )
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -336,8 +329,6 @@ class RowChanges:
         dry_run: bool = False,
         based_on: int | None = None,
         publish: bool = True,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Replace exactly the rows for which a condition is true, in one commit (`replaceWhere`).
 
@@ -369,37 +360,36 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(data)
         check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
-        ctx = self._ctx.noting(message, metadata)
         spark = spark or (data.sparkSession if is_spark else None)
-        new = self._new_rows(data, ctx)
+        new = self._new_rows(data)
         return overwrite_where(
-            ctx,
+            self._ctx,
             new,
             where,
-            self._choice(spark, ctx),
+            self._choice(spark),
             self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
             merge_schema=merge_schema,
             dry_run=dry_run,
         )
 
-    def _new_rows(self, data: Any, ctx: TableContext) -> NewRows:
+    def _new_rows(self, data: Any) -> NewRows:
         """Rows of a caller."""
         if not is_spark_dataframe(data):
-            return arrow_data(ctx, data)
+            return arrow_data(self._ctx, data)
         from ..spark.row_changes import spark_data  # late: pyspark is an extra
 
-        return spark_data(ctx, data, storage_options=self._storage_options)
+        return spark_data(self._ctx, data, storage_options=self._storage_options)
 
-    def _choice(self, spark: SparkSession | None, ctx: TableContext) -> Choice:
+    def _choice(self, spark: SparkSession | None) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
             from ..spark.dataframe import active_session  # late: pyspark is an extra
             from ..spark.row_changes import SparkRows
 
-            return SparkRows(spark or active_session(), ctx, self._storage_options)
+            return SparkRows(spark or active_session(), self._ctx, self._storage_options)
 
-        return Choice(ArrowRows(ctx), with_spark, is_given=spark is not None)
+        return Choice(ArrowRows(self._ctx), with_spark, is_given=spark is not None)
 
 
 def compact(

@@ -6,6 +6,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -19,7 +20,6 @@ from ..errors import UsageError
 from ..format import evolution
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Schema
-from ..log.table_context import TableContext
 from ..operations import alter
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
@@ -29,7 +29,7 @@ from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
 from ..operations.upkeep_properties import retention_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
-from ..rows.row_change import RowOutcome, drop_removed
+from ..rows.row_change import RowOutcome
 from ..rows.where import rewrite_all
 from ..runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..runtime.validation import REASON, checked, condition, flag, names, one_of, optional
@@ -59,7 +59,6 @@ class Table(RowChanges, TableReads):
     - `version`, `as_of`, `tag`: which version, by its number, by a time at which it was the newest
       one (a datetime or an ISO 8601 text; one without a zone is UTC), or by its tag. At most one of
       them may be given; by default the newest.
-    - `message`, `metadata`: as for the function `write`, for each commit that the method makes.
     - `reason`: why; recorded in the history.
     - `key`, `fingerprint`: an idempotency key: a rerun with the same key does nothing; and what is
       declared with it, beside the condition and the values.
@@ -85,6 +84,31 @@ class Table(RowChanges, TableReads):
     Spec: RD1.
     """
 
+    @checked()
+    def noting(
+        self, message: str | None = None, *, metadata: Mapping[str, str] | None = None
+    ) -> Table:
+        """Return this table with a note, which each commit that is made with it records.
+
+        Args:
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The table; the one that the method belongs to is as before.
+
+        Raises:
+            UsageError: an argument is wrong, or has in it what looks like a credential.
+
+        Example:
+            `table.noting("late corrections", metadata={"git": "4d6b4d9"}).merge(rows, on="id")`
+
+        Spec: OB15, SE5.
+        """
+        noted = copy.copy(self)
+        noted._ctx = self._ctx.noting(message, metadata)
+        return noted
+
     @checked(keep_keys=flag)
     def rewind(
         self,
@@ -94,8 +118,6 @@ class Table(RowChanges, TableReads):
         reason: str,
         keep_keys: bool = False,
         alone: bool = False,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Set a source's watermark back, so that it can be read again from there.
 
@@ -122,9 +144,8 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        ctx = self._ctx.noting(message, metadata)
         return committed_or_raise(
-            rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
+            rewind(self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
         )
 
     @checked()
@@ -135,8 +156,6 @@ class Table(RowChanges, TableReads):
         tag: str | None = None,
         reason: str,
         alone: bool = False,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Make the table what it was at a readable version, in a commit of its own.
 
@@ -161,8 +180,7 @@ class Table(RowChanges, TableReads):
 
         Spec: CF13, WM6, KY7, MT14.
         """
-        ctx = self._ctx.noting(message, metadata)
-        outcome = rollback(ctx, version, tag=tag, reason=reason, alone=alone)
+        outcome = rollback(self._ctx, version, tag=tag, reason=reason, alone=alone)
         return committed_or_raise(outcome, self.url)
 
     @checked()
@@ -171,9 +189,6 @@ class Table(RowChanges, TableReads):
         name: str,
         version: int | None = None,
         keep_for: str | dt.timedelta | None = None,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Keep a version readable under a name; a tag of that name moves.
 
@@ -191,16 +206,12 @@ class Table(RowChanges, TableReads):
 
         Spec: GC10, RD5.
         """
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(tag(ctx, name, version, keep_for=keep_for), self.url)
+        return committed_or_raise(tag(self._ctx, name, version, keep_for=keep_for), self.url)
 
     @checked()
     def untag(
         self,
         name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Delete a tag; its version is kept no longer than others are.
 
@@ -215,15 +226,12 @@ class Table(RowChanges, TableReads):
 
         Spec: GC10.
         """
-        return committed_or_raise(untag(self._ctx.noting(message, metadata), name), self.url)
+        return committed_or_raise(untag(self._ctx, name), self.url)
 
     @checked()
     def abort(
         self,
         job_id: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Resolution:
         """Abort a prepared, published or recoverable job for good, from any process.
 
@@ -243,9 +251,8 @@ class Table(RowChanges, TableReads):
 
         Spec: AB3, AB4.
         """
-        ctx = self._ctx.noting(message, metadata)
-        outcome = give_up(ctx, job_id)
-        beside = tables_beside(ctx, job_id)
+        outcome = give_up(self._ctx, job_id)
+        beside = tables_beside(self._ctx, job_id)
         if outcome.kind in ("aborted", "fenced"):  # fenced: it cannot commit, and never did
             return Resolution("aborted", together=beside)
         return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
@@ -277,8 +284,6 @@ class Table(RowChanges, TableReads):
         outcome: Literal["committed", "aborted"] | None = None,
         *,
         reason: str | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Make a table independent of the table that decided its newest version.
 
@@ -301,7 +306,7 @@ class Table(RowChanges, TableReads):
         """
         if (outcome is None) != (reason is None):
             raise UsageError("outcome: expected together with reason, or neither; nothing was done")
-        done = settle(self._ctx.noting(message, metadata), outcome, reason=reason)
+        done = settle(self._ctx, outcome, reason=reason)
         return done if done.kind == "unchanged" else committed_or_raise(done, self.url)
 
     @checked()
@@ -315,8 +320,6 @@ class Table(RowChanges, TableReads):
         keep_keys_for: str | dt.timedelta | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> GcReport:
         """Expire old versions and delete what nothing needs any more, as the function `gc` does.
 
@@ -331,10 +334,10 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        ctx = self._ctx.noting(message, metadata)
         asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
-        kept = retention_of(ctx.open().snapshot, asked)
-        return gc_engine.run(ctx, kept, foreign=foreign, progress=progress or (lambda _: None))
+        kept = retention_of(self._ctx.open().snapshot, asked)
+        say = progress or (lambda _: None)
+        return gc_engine.run(self._ctx, kept, foreign=foreign, progress=say)
 
     @checked()
     def plan_gc(
@@ -377,8 +380,6 @@ class Table(RowChanges, TableReads):
         only_manifests: bool = False,
         spark: SparkSession | None = None,
         progress: Callable[[str], None] | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Compaction:
         """Rewrite small files together, partition by partition, and merge small manifests.
 
@@ -414,11 +415,10 @@ class Table(RowChanges, TableReads):
         Spec: GC11, GC16, GC20, RC8.
         """
         progress = progress or (lambda _: None)
-        ctx = self._ctx.noting(message, metadata)
         if only_manifests:
-            return merge_manifests(ctx, progress=progress)
+            return merge_manifests(self._ctx, progress=progress)
         return compact(
-            ctx,
+            self._ctx,
             _goals(target_file_size, max_bytes, min_files),
             where=where,
             sort_by=sort_by,
@@ -467,28 +467,6 @@ class Table(RowChanges, TableReads):
             only_manifests=only_manifests,
         )
 
-    @checked()
-    def drop_removed(
-        self,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> int:
-        """Rewrite each manifest from which files were removed, so that none names them any more.
-
-        For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
-        removed from it. Changes no row.
-
-        Returns:
-            How many manifests were rewritten.
-
-        Raises:
-            CommitConflictError: others committed without end meanwhile: run it again.
-
-        Spec: GC17.
-        """
-        return drop_removed(self._ctx.noting(message, metadata))
-
     @checked(where=condition)
     def holders(self, where: str | pc.Expression) -> Listing:
         """Find every object that holds rows for which a condition is true, or may; changes nothing.
@@ -535,8 +513,6 @@ class Table(RowChanges, TableReads):
         foreign: bool = False,
         dry_run: bool = False,
         progress: Callable[[str], None] | None = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Erasure:
         """Delete rows, and everything that holds them or tells of them; call it until it is done.
 
@@ -578,8 +554,7 @@ class Table(RowChanges, TableReads):
         """
         from . import erasing  # late: rarely used
 
-        ctx = self._ctx.noting(message, metadata)
-        return erasing.Eraser(ctx, self._storage_options).erase(
+        return erasing.Eraser(self._ctx, self._storage_options).erase(
             where,
             reason,
             drop_tags=drop_tags,
@@ -634,8 +609,6 @@ class Table(RowChanges, TableReads):
         partition_by: list[str] | str | None = None,
         from_: str | None = None,
         rewrite: bool = False,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Adoption:
         """Make this folder of Parquet files a table, where they are, in one commit.
 
@@ -671,15 +644,14 @@ class Table(RowChanges, TableReads):
         """
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         with Progress(f"reading the footers of {self.url}") as progress:
-            ctx = self._ctx.noting(message, metadata)
             if from_ is None:
-                return _adopt(ctx, partition_by=names, progress=progress, rewrite=rewrite)
+                return _adopt(self._ctx, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
             from ..intake import source_of  # late: most programs do without
 
-            source = source_of(ctx, from_, rewrite)
-            return _adopt(ctx, progress=progress, source=source)
+            source = source_of(self._ctx, from_, rewrite)
+            return _adopt(self._ctx, progress=progress, source=source)
 
     @checked()
     def add_column(
@@ -688,8 +660,6 @@ class Table(RowChanges, TableReads):
         type: str | pa.DataType,
         *,
         default: Any = None,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Add a nullable column, or a member of a struct.
 
@@ -728,16 +698,13 @@ class Table(RowChanges, TableReads):
                 raise UsageError(f"{what} column: Table.update", argument="default")
             return found
 
-        return self._alter(edit, self._ctx.noting(message, metadata), default)
+        return self._alter(edit, default)
 
     @checked()
     def rename_column(
         self,
         name: str,
         new_name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Rename a column; its values stay, in old files and new ones.
 
@@ -761,7 +728,6 @@ class Table(RowChanges, TableReads):
         """
         return self._alter(
             lambda schema, _: evolution.rename_column(schema, name, new_name),
-            self._ctx.noting(message, metadata),
         )
 
     @checked()
@@ -769,9 +735,6 @@ class Table(RowChanges, TableReads):
         self,
         name: str,
         type: str | pa.DataType,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Widen a column's type; no value changes.
 
@@ -802,7 +765,6 @@ class Table(RowChanges, TableReads):
         kind = alter.type_of(name, type)
         return self._alter(
             lambda schema, _: evolution.widen_column(schema, name, kind),
-            self._ctx.noting(message, metadata),
         )
 
     @checked(comment=optional(note))
@@ -810,9 +772,6 @@ class Table(RowChanges, TableReads):
         self,
         name: str,
         comment: str | None,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Set a column's comment, for people; it stays when the column is renamed.
 
@@ -834,16 +793,12 @@ class Table(RowChanges, TableReads):
         """
         return self._alter(
             lambda schema, _: evolution.comment_column(schema, name, comment),
-            self._ctx.noting(message, metadata),
         )
 
     @checked()
     def drop_column(
         self,
         name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Drop a column; a later column of the same name does not show its values.
 
@@ -867,7 +822,6 @@ class Table(RowChanges, TableReads):
             lambda schema, partition_by: evolution.drop_column(
                 schema, name, partition_by=partition_by
             ),
-            self._ctx.noting(message, metadata),
         )
 
     @checked(partition_by=names)
@@ -876,8 +830,6 @@ class Table(RowChanges, TableReads):
         partition_by: list[str] | str,
         *,
         dry_run: bool = False,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Set by what the table is partitioned, in one commit that changes no row.
 
@@ -906,17 +858,13 @@ class Table(RowChanges, TableReads):
         Spec: SC13, PT4.
         """
         by = [partition_by] if isinstance(partition_by, str) else partition_by
-        ctx = self._ctx.noting(message, metadata)
-        return rewrite_all(ctx, partition_by=partial(alter.partitioned, by), dry_run=dry_run)
+        return rewrite_all(self._ctx, partition_by=partial(alter.partitioned, by), dry_run=dry_run)
 
     @checked()
     def add_constraint(
         self,
         name: str,
         condition: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Add a condition that every row has to keep from now on, once the rows of the table do.
 
@@ -946,16 +894,12 @@ class Table(RowChanges, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.add(ctx, name, condition), self.url)
+        return committed_or_raise(constraints.add(self._ctx, name, condition), self.url)
 
     @checked()
     def drop_constraint(
         self,
         name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Drop a constraint of the table.
 
@@ -973,16 +917,12 @@ class Table(RowChanges, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.drop(ctx, name), self.url)
+        return committed_or_raise(constraints.drop(self._ctx, name), self.url)
 
     @checked()
     def set_not_null(
         self,
         name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Keep nulls out of a column from now on, once no row of the table has one there.
 
@@ -1006,16 +946,12 @@ class Table(RowChanges, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.require(ctx, name), self.url)
+        return committed_or_raise(constraints.require(self._ctx, name), self.url)
 
     @checked()
     def drop_not_null(
         self,
         name: str,
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Drop what keeps nulls out of a column, whether its schema or a constraint.
 
@@ -1036,16 +972,12 @@ class Table(RowChanges, TableReads):
         """
         from ..gate import constraints  # late: few tables have any
 
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(constraints.relax(ctx, name), self.url)
+        return committed_or_raise(constraints.relax(self._ctx, name), self.url)
 
     @checked()
     def set_properties(
         self,
         properties: Mapping[str, str | None],
-        *,
-        message: str | None = None,
-        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Set properties of the table.
 
@@ -1073,11 +1005,10 @@ class Table(RowChanges, TableReads):
 
         Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
-        ctx = self._ctx.noting(message, metadata)
-        return committed_or_raise(alter.set_properties(ctx, properties), ctx.store.url)
+        return committed_or_raise(alter.set_properties(self._ctx, properties), self._ctx.store.url)
 
-    def _alter(self, edit: Editing, ctx: TableContext, default: Any = None) -> Outcome:
-        return committed_or_raise(alter.edit_schema(ctx, edit, default), ctx.store.url)
+    def _alter(self, edit: Editing, default: Any = None) -> Outcome:
+        return committed_or_raise(alter.edit_schema(self._ctx, edit, default), self.url)
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
     def export(self, to: str, version: int | None = None) -> Export:

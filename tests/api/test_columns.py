@@ -53,7 +53,7 @@ def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, 
     files, rows, before = table.files()["path"].to_pylist(), table.to_arrow(), table.version
     job = mc.begin(table.url)
     job.write(rows)
-    outcome = table.widen_column(name, to, message="wider")
+    outcome = table.noting("wider").widen_column(name, to)
     assert outcome.committed and (outcome.version, table.history(1)[0]["message"]) == (before + 1, "wider")
     (field,) = (each for each in table.schema if each.name.lower() == name.lower())
     assert field.type == kind and table.files()["path"].to_pylist() == files

@@ -155,7 +155,7 @@ def test_no_bool_is_positional(name: str) -> None:
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
     """The data, or its datasource, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
-    several = ("commit_all", "maintain", "read_together", "rollback_together", "tag_together", "transaction")
+    several = ("commit_all", "maintain", "read_together", "rollback_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 
@@ -300,6 +300,8 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
         taken = {*inspect.signature(called).parameters, *inspect.signature(mc.Table).parameters}
         if command in ("files", "watermarks"):  # of any version: `Table.snapshot` chooses it
             taken |= set(inspect.signature(mc.Table.snapshot).parameters)
+        if "--message" in parser._option_string_actions:  # of the commits of a table: `Table.noting` says it
+            taken |= set(inspect.signature(mc.Table.noting).parameters)
         if command == "changes":  # `--rows` reads them
             taken |= set(inspect.signature(mc.Table.changed_rows).parameters)
         for action in parser._actions:

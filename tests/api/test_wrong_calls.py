@@ -34,7 +34,6 @@ def test_an_unknown_name_of_the_package_has_pythons_own_error() -> None:
         (lambda table: table.read("x"), r"^Table\.read\(\)"),
         (lambda table: table.delete(), r"^Table\.delete\(\): missing .*'where'"),
         (lambda table: table.watermarks(1), r"^Table\.watermarks\(\)"),
-        (lambda table: table.drop_removed(1), r"^Table\.drop_removed\(\)"),
         (lambda table: table.jobs(1), r"^Table\.jobs\(\)"),
         (lambda table: mc.Table(), r"^Table\(\): missing .*'path'"),
     ],

@@ -89,17 +89,17 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     assert outcome.committed and other.open().snapshot.commits[0].author == Author(user="ann")
 
 
-def change_rows(table: mc.Table, name: str, note: dict[str, Any]) -> object:
+def change_rows(table: mc.Table, name: str) -> object:
     """A change of rows or of their files, in this process."""
     if name == "update":
-        return table.update({"flight": 1}, **note)
+        return table.update({"flight": 1})
     if name == "delete":
-        return table.delete("flight = 1545", **note)
+        return table.delete("flight = 1545")
     if name == "merge":
-        return table.merge(ROWS, on="flight", **note)
+        return table.merge(ROWS, on="flight")
     if name == "merge with clauses":
-        return table.merge(ROWS, on="flight", when_matched=mc.Update(set={"flight": 2}), **note)
-    return table.compact(**note)
+        return table.merge(ROWS, on="flight", when_matched=mc.Update(set={"flight": 2}))
+    return table.compact()
 
 
 @pytest.mark.parametrize("name", ["update", "delete", "merge", "merge with clauses", "compact"])
@@ -109,7 +109,7 @@ def test_a_change_of_rows_without_spark_says_what_for(tmp_path: Path, name: str)
     for _ in range(3):
         mc.write(ROWS, table.url)
     before = table.version
-    change_rows(table, name, {"message": "why é", "metadata": HOSTILE})
+    change_rows(table.noting("why é", metadata=HOSTILE), name)
     made = [row for row in table.history() if row["version"] > before]
     assert made and all((row["message"], row["metadata"]) == ("why é", HOSTILE) for row in made)
 

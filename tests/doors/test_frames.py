@@ -134,7 +134,6 @@ def test_no_error_and_no_frame_holds_a_refused_url(url: str, tmp_path: Path) -> 
         lambda: mc.transaction({"a": url, "b": other}),
         lambda: mc.transaction([url, url]),
         lambda: mc.read_together([other, url]),
-        lambda: mc.tag_together([other, url], "x"),
         lambda: mc.rollback_together({other: 1, url: 1}, reason="x"),
         lambda: table.adopt(from_=url),
     ]

@@ -42,6 +42,7 @@ from manifestcommit.log.table_context import (
 from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.row_change import drop_removed
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, Died, FaultStore
 
@@ -770,7 +771,7 @@ def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path
     mc.write(people, url)
     table = mc.Table(url)
     table.delete("name = 'Ada Lovelace'")
-    table.drop_removed()
+    drop_removed(table._ctx)
     for _ in range(4):
         planned = table.plan_gc(grace="0s", keep_for="0s").num_rows
         deleted = table.gc(grace="0s", keep_for="0s").deleted

@@ -1,4 +1,4 @@
-"""gc as callers and the command line meet it: policy, plan, report, foreign files, what was never finished. [GC1] [GC5] [GC6] [GC9]"""
+"""gc as callers and the command line meet it: policy, plan, report, keys, foreign and unfinished files. [GC1] [GC5] [GC6] [GC9]"""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.clocks import DAY_S, Clock
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import check_table, rows
+from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.errors import JobFencedError, SnapshotExpiredError, UsageError
+from manifestcommit.errors import CommitConflictError, JobFencedError, SnapshotExpiredError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import gc as gc_room
 from manifestcommit.operations import store_inventory
 from manifestcommit.operations.gc import run
+from manifestcommit.operations.gc import run as gc_run
+from manifestcommit.operations.rollback import rollback
+from manifestcommit.protocol.apply import _dated
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.validation import parse_age
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
-from manifestcommit.testing.faults import CountingStore
+from manifestcommit.store.local import MemoryStore
+from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 DAY = "a b%2F+=#'é🦆"
 HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}
@@ -442,3 +448,155 @@ def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     names = [info.name for info in store.list("")]
     assert sum(name.endswith(".parquet") for name in names) <= 2
     check_table(store)
+
+
+# --- Keys are forgotten by number and by age, and gc says how many and how old they are.
+
+ROW = pa.table({"n": [1]})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Also that of the store, as gc asks for it."""
+    clock = Clock(monkeypatch)
+    from manifestcommit.operations import gc
+
+    monkeypatch.setattr(gc, "store_time", lambda session, head, writing: session.env.now_us() / 1e6)
+    monkeypatch.setattr(gc, "_times", lambda session, head: [(head.version, 0.0)])  # a store without a clock of its own
+    return clock
+
+
+def daily(table: mc.Table, clock: Clock, days: int) -> None:
+    """A key a day, and a gc that keeps one version and all keys."""
+    for _ in range(days):
+        day = len(table.history(1)) and (table.snapshot().totals.rows)
+        mc.write(ROW, table.url, key=f"day {day}")
+        table.gc(grace="0s", keep_for="0s")
+        clock.days(1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mc.Table:
+    return mc.create_table(tmp_path / "t", ROW.schema)
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_keys_stay_while_they_are_young_however_many(table: mc.Table, clock: Clock, set_budgets: SetBudgets, spilled: bool) -> None:
+    """Also where the versions that recorded them were expired long ago. [KY4] [OB18]"""
+    if spilled:
+        set_budgets(inline_keys=0)
+    daily(table, clock, 12)
+    report = table.gc(grace="0s", keep_for="0s", keep_keys=2, keep_keys_for="100d")
+    assert (report.keys_forgotten, report.keys_age_s) == (0, None)
+    report = table.gc(grace="0s", keep_for="0s", keep_keys=2, keep_keys_for="5d")
+    assert report.keys_forgotten == 8 and report.keys_age_s is not None and 5 * DAY_S <= report.keys_age_s < 6 * DAY_S
+    for day in range(12):
+        again = mc.write(ROW, table.url, key=f"day {day}")
+        assert again.already_committed == (day >= report.keys_forgotten), day
+    assert table.verify(deep=True).is_sound
+
+
+def test_a_number_that_is_not_exceeded_forgets_nothing(table: mc.Table, clock: Clock) -> None:
+    """However old they are. [KY4]"""
+    daily(table, clock, 4)
+    clock.days(1000)
+    assert table.gc(grace="0s", keep_for="0s", keep_keys=4, keep_keys_for="1d").keys_forgotten == 0
+
+
+def test_the_dates_of_versions_are_few_and_reach_back_to_the_first_gc(table: mc.Table) -> None:
+    """[OB18]"""
+    head = open_head(open_store(table.url)).snapshot
+    first = head.committed_at
+    for day in range(5000):
+        head = msgspec.structs.replace(head, version=head.version + 1, committed_at=first + day * DAY_S * 1_000_000)
+        head = msgspec.structs.replace(head, dated=_dated(head))
+        assert head.dated == _dated(head), "not twice a day"
+    assert len(head.dated) <= 64 and list(head.dated) == sorted(head.dated)
+    assert head.dated[0] == (2, first) and head.dated[-1] == (head.version, head.committed_at)
+    for age in (1, 7, 30):
+        cut = head.committed_at - age * DAY_S * 1_000_000
+        newest = max(time for _, time in head.dated if time <= cut)
+        assert cut - newest <= DAY_S * 1_000_000, "exact to a day where it is young"
+
+
+# --- Files that lie in the folders of partition columns which the table no longer has are its own: gc still deletes them.
+
+AT_ONCE = Policy(grace_s=0.0, keep_for_s=0.0, prepared_grace_s=0.0)
+BY_DAY = (("day é", "string"),)
+
+
+def data_files(store: MemoryStore) -> list[str]:
+    return sorted(info.name for info in store.list("") if not info.name.startswith("_manifest/"))
+
+
+def without_columns() -> MemoryStore:
+    """A table whose version 1 has no columns yet."""
+    store = memory()
+    with begin(store) as job:
+        job.advance("s", 0, 1)
+    assert open_head(store).snapshot.schema is None
+    return store
+
+
+def test_gc_deletes_what_lies_in_folders_from_before_a_rollback() -> None:
+    """Back to a version without columns, and on with others: twice, and each former partitioning is kept once. [GC5] [CF13] [PT1]"""
+    store = without_columns()
+    for folders in ((), (BY_DAY,)):
+        assert open_head(store).snapshot.former_folders == folders
+        empty = open_head(store).version
+        write(store, rows([1], **{"day é": "x"}), partition_by=["day é"])
+        late = begin(store)
+        late.write(rows([2], **{"day é": "y"}))
+        rollback(session(store), empty, reason="é")
+        assert open_head(store).snapshot.former_folders == (BY_DAY,)
+        assert len(data_files(store)) == 2
+        gc_run(session(store), AT_ONCE)
+        report = gc_run(session(store), AT_ONCE)
+        assert data_files(store) == [] and report.foreign.count == 0
+    write(store, rows([3], n=5), partition_by=["n"])
+    made = open_head(store).snapshot
+    assert made.former_folders == (BY_DAY,) and made.partition_by != () and read_ids(store) == [3]
+    check_head(store)
+
+
+def test_a_copy_in_a_former_folder_stays_while_its_original_is_listed() -> None:
+    """[GC5]"""
+    store = without_columns()
+    write(store, rows([1], **{"day é": "x"}), partition_by=["day é"])
+    rollback(session(store), 1, reason="é")
+    write(store, rows([2]))
+    (original,) = [name for name in data_files(store) if "/" not in name]
+    copy = f"day é=x/{original}"
+    store.put(copy, store.get(original))
+    gc_run(session(store), AT_ONCE)
+    gc_run(session(store), AT_ONCE)
+    assert data_files(store) == [original, copy] or data_files(store) == [copy, original]
+
+
+def test_versions_that_do_not_change_the_partitioning_say_nothing_of_it() -> None:
+    """[OB2]"""
+    store = memory()
+    write(store, rows([1], day="x"), partition_by=["day"])
+    write(store, rows([2], day="y", more=1), merge_schema=True)
+    rollback(session(store), 2, reason="é")
+    rollback(session(store), 1, reason="é")
+    assert open_head(store).snapshot.former_folders == ()
+
+
+def test_a_first_write_whose_columns_a_rollback_takes_back_at_once_is_told_so() -> None:
+    """[CF8] [CF13]"""
+    store = without_columns()
+    done = False
+
+    def back(call: FaultCall) -> None:
+        nonlocal done
+        if not done and open_head(store).snapshot.schema is not None:
+            done = True
+            rollback(session(store), 1, reason="é")
+
+    late = begin(FaultStore(store, on_call=back))
+    with pytest.raises(CommitConflictError, match="took them back") as caught:
+        late.write(rows([1], day="x"), partition_by=["day"])
+    assert done and caught.value.rule == "schema"
+    write(store, rows([2], day="x"), partition_by=["day"])
+    assert read_ids(store) == [2]

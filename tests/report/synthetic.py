@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from manifestcommit.commits.two_phase import JobInfo
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Totals
-from manifestcommit.report.data import ExportRow, FilesReducer, GcRow, HistoryReducer, JobRow, ReportData, SourceRow
+from manifestcommit.log.table_context import ExportLag
+from manifestcommit.report.data import FilesReducer, GcRow, HistoryReducer, ReportData, SourceRow
 
 HOUR_US = 3_600_000_000
 BEGUN_US = 1_700_000_000_000_000
@@ -67,16 +69,8 @@ def data_of(
     return ReportData(
         url=f"memory://{text or 'lake/flights'}",
         made_at=newest.committed_at + HOUR_US,
-        version=newest.version,
-        committed_at=newest.committed_at,
-        data_at=newest.committed_at,
-        rows=newest.totals.rows,
-        files=newest.totals.files,
-        bytes=newest.totals.bytes,
-        columns=len(newest.schema.fields) if newest.schema else 0,
+        snapshot=msgspec.structs.replace(newest, data_at=newest.committed_at),
         constraints=((text or "positive", text or "amount > 0"),),
-        source_count=len(newest.watermarks),
-        tag_count=3,
         tags=tuple((f"{text}tag-{at}", newest.version * at // 4) for at in (3, 2, 1)),
         history=history,
         file_view=file_reducer.view(),
@@ -84,8 +78,8 @@ def data_of(
             SourceRow(source=name, position=position, lag=5, moved_at=newest.advanced_at.get(name))
             for name, position in list(newest.watermarks.items())[:30]
         ),
-        jobs=(JobRow(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),
+        jobs=(JobInfo(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),
         job_states={"prepared": 1},
-        exports=(ExportRow(format=text or "iceberg", version=newest.version - 1, behind=1, age_s=90.0),),
+        exports={text or "iceberg": ExportLag(version=newest.version - 1, behind=1, age_s=90.0)},
         gc=(GcRow(reason=text or "orphan", objects=3, bytes=5_000),),
     )

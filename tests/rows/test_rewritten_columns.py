@@ -72,7 +72,7 @@ def test_a_default_is_in_every_row_that_is_there(name: str, tmp_path_factory: py
 def test_every_engine_and_export_reads_it_and_later_rows_are_null(path: Path) -> None:
     """Filters, changes of rows, streams of changes and other formats know of nothing but the files. [SC11] [EX1]"""
     table = mc.Table(path)
-    outcome = table.add_column("c", "int", default=7, message="why")
+    outcome = table.noting("why").add_column("c", "int", default=7)
     assert (outcome.version, table.history(1)[0]["message"]) == (table.version, "why")
     mc.write(pa.table({"id": [4], "day": ["b"]}), path)
     wanted = [(1, 7), (2, 7), (3, 7), (4, None)]

@@ -56,7 +56,7 @@ def test_all_rows_lie_in_the_new_partitions_and_old_versions_in_theirs(table: mc
     everything, before = table.to_arrow(), table.version
     planned = table.set_partitioning(OTHERS, dry_run=True)
     assert (planned.kind, planned.rows_rewritten, table.version) == ("planned", 210, before)
-    done = table.set_partitioning(OTHERS, message="why", metadata={"a": "b"})
+    done = table.noting("why", metadata={"a": "b"}).set_partitioning(OTHERS)
     assert (done.version, done.rows_rewritten, done.files_rewritten) == (before + 1, 210, len(planned.rewrites))
     assert table.set_partitioning(["months(TS)", OTHERS[1]]).kind == "unchanged" and table.version == before + 1
     assert table.describe()["partition_by"] == OTHERS and table.describe(version=before)["partition_by"] == BY
