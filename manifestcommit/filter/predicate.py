@@ -345,17 +345,11 @@ def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
 
 def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))]
-    spans = [_member_span(v, facts.type) for v in numbers]
-    known = [s for s in spans if s is not None]
+    ranges = _ranges(numbers, facts.type)
     # An engine first casts values of several types to one, and the cast may change a value's
     # meaning.
-    if (
-        len(known) < len(spans)
-        or len({type(v) for v in values}) > 1
-        or not _one_decimal(values, facts.type)
-    ):
+    if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    ranges = _neighbours(known)
     overlaps = (_compare("=", one, facts).true for one in ranges)
     true = pc.and_(_some(overlaps, files), facts.has_number)
     if len(numbers) < len(values):
@@ -365,15 +359,23 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     return _Outcomes(true, false)
 
 
-def _neighbours(spans: Sequence[_Span]) -> Sequence[_Span]:
-    if len(spans) <= MAX_MEMBERS:
-        return spans
-    ordered = sorted(spans, key=lambda s: (s.low.as_py(), s.high.as_py()))
-    size = -(-len(ordered) // MAX_MEMBERS)
-    groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-    return [
-        _Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in groups
-    ]
+def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[_Span] | None:
+    """A span for each value, of many one for several neighbouring ones; None if the comparison with
+    one is uncertain."""
+    size = -(-len(values) // MAX_MEMBERS)
+    if size > 1 and {type(v) for v in values} == {int}:  # the others lie between these
+        ordered = sorted(values)
+        groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+        values, size = [v for group in groups for v in (group[0], group[-1])], 2
+    spans = [_member_span(v, kind) for v in values]
+    known = [s for s in spans if s is not None]
+    if len(known) < len(spans):
+        return None
+    if size <= 1:
+        return known
+    known.sort(key=lambda s: (s.low.as_py(), s.high.as_py()))
+    some = [known[at : at + size] for at in range(0, len(known), size)]
+    return [_Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in some]
 
 
 def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
