@@ -570,11 +570,13 @@ class Rules:
     def count(self, decided: Decided) -> None:
         """Count the keys of the source that were found, from any thread."""
         if decided.found is not None:
-            every = _numbered(len(self.times))
-            found = pa.concat_arrays([every, decided.found.drop_null()])
-            counts = pc.value_counts(found).field("counts")  # in the order of `every`, plus one
+            found, size = decided.found.drop_null(), len(self.times)
+            times = pc.inverse_permutation(found, max_index=size - 1).is_valid().cast(pa.int64())
+            if pc.sum(times).as_py() != len(found):  # some of them more than once
+                every = pa.concat_arrays([_numbered(size), found])
+                times = pc.subtract(pc.value_counts(every).field("counts"), 1)  # as `every` begins
             with self._lock:
-                self.times = pc.add(self.times, pc.subtract(counts, 1))
+                self.times = pc.add(self.times, times)
 
     def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
         """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""

@@ -104,7 +104,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 FEW_BYTES = 1 << 30
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
 _MOST_CODES = 1 << 63  # what a whole number of Arrow holds
-_SPARSE = 4  # codes of keys for each that there is, of which a table is made
+_SPARSE = 8  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 
 # path -> how many of its rows are updated, and how many are deleted
@@ -664,8 +664,7 @@ class KeyIndex:
         self._places = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())
         self._table: pa.Array | None = None  # code -> row
         if size <= _SPARSE * len(self._given):
-            rest = pa.nulls(max(0, size - len(self._given)), pa.int64())  # as long as the table is
-            at = pc.inverse_permutation(pa.concat_arrays([self._given, rest]))
+            at = pc.inverse_permutation(self._given, max_index=size - 1)
             self._table = self._places.take(at)
             is_twice = pc.not_equal(self._table.take(self._given), self._places)
             twice = self._given.filter(is_twice)
