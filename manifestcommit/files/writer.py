@@ -96,8 +96,6 @@ BOUNDS_COLUMNS = "write.bounds-columns"
 BLOOM_COLUMNS = "write.bloom-filter-columns"
 _BLOOM_FPP = 0.01  # like Spark's own writer; 1.2 to 2.4 bytes for each row
 MAX_OPEN_FILES = 32
-# a partition's rows up to this size become a file in a thread of its own
-_SMALL_FILE_BYTES = 1024 * 1024
 _COMPLETED_AT_ONCE = 16  # files that are complete and wait for the disk or the network
 # Measured on TPC-H lineitem: 3 % smaller than level 1 for 7 % more time; level 6 takes 75 % more
 # time for another 2 %.
@@ -291,9 +289,6 @@ class DataFileWriter:
                 self._encoding.wait()
                 open_before = self._files.open_partitions()
                 for values, table in self._buffer.drain(first=open_before):
-                    if values and table.nbytes <= _SMALL_FILE_BYTES and values not in open_before:
-                        self._encoding.do(self._files.write_whole, values, table)
-                        continue
                     self._write_groups(values, table)
                     self._encoding.do(self._files.finish, values)
                 self._encoding.wait()
@@ -352,6 +347,14 @@ def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     )
 
 
+def by_partition(plan: WritePlan, rows: pa.Table) -> list[tuple[Partition, pa.Table]]:
+    """The rows of each partition in their order. rows: as files have them."""
+    buffer, found = RowBuffer(_partition_sources(plan)), list[tuple[Partition, pa.Table]]()
+    for batch in rows.combine_chunks().to_batches():
+        found += buffer.add(batch)
+    return [*found, *buffer.drain()]
+
+
 class _FileSet:
     """The files of one attempt. Few are open: a full or long unused one is finished. [DF2]"""
 
@@ -360,10 +363,17 @@ class _FileSet:
         schema = arrow_schema(plan.schema, physical=True)
         self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
+        columns = parquet_columns(schema)
+        names = Counter(column.name for column in columns)
+        # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
+        # lose the rows with NaN. `a.b` may also be the name of a member.
+        floats = {column.name for column in columns if pa.types.is_floating(column.type)}
+        self._ordered = [
+            column.name for column in columns if column.is_single and column.name not in floats
+        ]
         # chosen from the first rows of this task, for all its files
         self._dictionaries: list[str] | None = None
         self._sampled = False
-        names = Counter(column.name for column in parquet_columns(schema))
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
         self._blooms = [
@@ -387,23 +397,6 @@ class _FileSet:
         if file.bytes + file.last_group_bytes // 2 >= self._plan.target_file_size:
             self.finish(values)
 
-    def write_whole(self, values: Partition, table: pa.Table) -> None:
-        """Write a file of one row group, beside others of this kind."""
-        path, options = self._choose(values, table)
-        self._beside().do(self._write_apart, path, values, table, options)
-
-    def _write_apart(
-        self, path: str, values: Partition, table: pa.Table, options: dict[str, Any]
-    ) -> None:
-        file = self._file(path, values, options)
-        try:
-            file.write(table)
-            file.finish()
-            self._complete(file)
-        except BaseException:
-            file.discard()
-            raise
-
     def finish(self, values: Partition) -> None:
         """Write the rest of the partition's open file; it is durable after `finish_all`. [DF2]"""
         file = self._open.get(values)
@@ -424,8 +417,10 @@ class _FileSet:
     def _complete(self, file: _DataFile) -> None:
         try:
             self._entries.append(file.complete())
-        except OutputGoneError as error:
-            self._check_fence(error)
+        except BaseException as error:
+            file.discard()
+            if isinstance(error, OutputGoneError):
+                self._check_fence(error)
             raise
 
     def finish_all(self) -> tuple[Entry, ...]:
@@ -462,7 +457,9 @@ class _FileSet:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         path, options = self._choose(values, group)
-        self._open[values] = file = self._file(path, values, options)
+        self._open[values] = file = _DataFile(
+            self._store, path, values, self._plan.job, self._schema, self._leaves, options
+        )
         return file
 
     def _choose(self, values: Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
@@ -481,15 +478,14 @@ class _FileSet:
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        options: dict[str, Any] = {"use_dictionary": self._dictionaries}
+        options: dict[str, Any] = {
+            **_WRITER_OPTIONS,
+            "use_dictionary": self._dictionaries,
+            "write_statistics": self._ordered,
+        }
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms
         return path, options
-
-    def _file(self, path: str, values: Partition, options: dict[str, Any]) -> _DataFile:
-        return _DataFile(
-            self._store, path, values, self._plan.job, self._schema, self._leaves, options
-        )
 
 
 class _DataFile:
@@ -512,20 +508,11 @@ class _DataFile:
         self._footers: list[Any] = []
         self.last_group_bytes = 0
         self._sink = _HashingSink(store.create_output(path), self._name)
-        # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
-        # lose the rows with NaN.
-        columns = parquet_columns(schema)
-        # `a.b` may also be the name of a member
-        floats = {column.name for column in columns if pa.types.is_floating(column.type)}
-        ordered = [
-            column.name for column in columns if column.is_single and column.name not in floats
-        ]
-        given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
         # pyarrow makes a Python call, which waits for the GIL, for each page and for each header of
         # a page: some 500 for a row group of a million rows
         self._pieces = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _PIECE_BYTES)
         self._writer = pq.ParquetWriter(
-            self._pieces, schema, metadata_collector=self._footers, **given
+            self._pieces, schema, metadata_collector=self._footers, **options
         )
 
     @property

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from functools import reduce
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -51,7 +51,7 @@ from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..format.values import decode, encode
 
-ColumnPath: TypeAlias = tuple[str, ...]
+ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 # a longer IsIn list is checked as this many ranges of neighbouring values: the work is bounded, and
@@ -59,25 +59,25 @@ Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_MEMBERS = 256
 
 
-class And(msgspec.Struct, frozen=True, kw_only=True):
+class And(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """All arguments are true (Kleene logic). No arguments: true."""
 
     args: tuple[Predicate, ...]
 
 
-class Or(msgspec.Struct, frozen=True, kw_only=True):
+class Or(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Any argument is true (Kleene logic). No arguments: false."""
 
     args: tuple[Predicate, ...]
 
 
-class Not(msgspec.Struct, frozen=True, kw_only=True):
+class Not(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The negation; null stays null."""
 
     arg: Predicate
 
 
-class Compare(msgspec.Struct, frozen=True, kw_only=True):
+class Compare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Compares the column with a value: null if either is. A bare boolean is `= True`."""
 
     op: Op
@@ -85,39 +85,39 @@ class Compare(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
 
 
-class IsIn(msgspec.Struct, frozen=True, kw_only=True):
+class IsIn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The column equals one of the values, none None. A null is false in Arrow, null in Spark."""
 
     column: ColumnPath
     values: tuple[Any, ...]
 
 
-class IsNull(msgspec.Struct, frozen=True, kw_only=True):
+class IsNull(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The column, or a struct around it, is null. NaN is not null."""
 
     column: ColumnPath
 
 
-class IsNan(msgspec.Struct, frozen=True, kw_only=True):
+class IsNan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The column is NaN. A null row gives null in Arrow, false in Spark."""
 
     column: ColumnPath
 
 
-class StartsWith(msgspec.Struct, frozen=True, kw_only=True):
+class StartsWith(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The string column starts with the prefix, compared by code points. A null row gives null."""
 
     column: ColumnPath
     prefix: str
 
 
-class Constant(msgspec.Struct, frozen=True, kw_only=True):
+class Constant(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """True, False or null (None) for every row."""
 
     value: bool | None
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A part not understood: true, false or null for any row. why: describes it, for messages."""
 
     why: str
@@ -345,17 +345,11 @@ def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
 
 def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))]
-    spans = [_member_span(v, facts.type) for v in numbers]
-    known = [s for s in spans if s is not None]
+    ranges = _ranges(numbers, facts.type)
     # An engine first casts values of several types to one, and the cast may change a value's
     # meaning.
-    if (
-        len(known) < len(spans)
-        or len({type(v) for v in values}) > 1
-        or not _one_decimal(values, facts.type)
-    ):
+    if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    ranges = _neighbours(known)
     overlaps = (_compare("=", one, facts).true for one in ranges)
     true = pc.and_(_some(overlaps, files), facts.has_number)
     if len(numbers) < len(values):
@@ -365,15 +359,23 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     return _Outcomes(true, false)
 
 
-def _neighbours(spans: Sequence[_Span]) -> Sequence[_Span]:
-    if len(spans) <= MAX_MEMBERS:
-        return spans
-    ordered = sorted(spans, key=lambda s: (s.low.as_py(), s.high.as_py()))
-    size = -(-len(ordered) // MAX_MEMBERS)
-    groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-    return [
-        _Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in groups
-    ]
+def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[_Span] | None:
+    """A span for each value, of many one for several neighbouring ones; None if the comparison with
+    one is uncertain."""
+    size = -(-len(values) // MAX_MEMBERS)
+    if size > 1 and {type(v) for v in values} == {int}:  # the others lie between these
+        ordered = sorted(values)
+        groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+        values, size = [v for group in groups for v in (group[0], group[-1])], 2
+    spans = [_member_span(v, kind) for v in values]
+    known = [s for s in spans if s is not None]
+    if len(known) < len(spans):
+        return None
+    if size <= 1:
+        return known
+    known.sort(key=lambda s: (s.low.as_py(), s.high.as_py()))
+    some = [known[at : at + size] for at in range(0, len(known), size)]
+    return [_Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in some]
 
 
 def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
@@ -581,127 +583,46 @@ def _after_prefix(prefix: str) -> str | None:
 
 # --- As JSON ---
 
-# The order matters: a bool is an int, and a datetime is a date.
-_LITERALS: tuple[tuple[type, str, Callable[[Any], str], Callable[[str], Any]], ...] = (
-    (bool, "bool", str, lambda text: {"True": True, "False": False}[text]),
-    (int, "int", hex, lambda text: int(text, 16)),
-    (float, "float", float.hex, float.fromhex),
-    (str, "str", str, str),
-    (bytes, "bytes", bytes.hex, bytes.fromhex),
-    (Decimal, "decimal", str, Decimal),
-    (datetime, "datetime", datetime.isoformat, datetime.fromisoformat),
-    (date, "date", date.isoformat, date.fromisoformat),
-    (
-        timedelta,
-        "timedelta",
-        lambda value: hex(value // timedelta(microseconds=1)),
-        lambda text: timedelta(microseconds=int(text, 16)),
+# Literals that JSON lacks: how each is written as a text, and read.
+_LITERALS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    "bytes": (bytes.hex, bytes.fromhex),
+    "Decimal": (str, Decimal),
+    "datetime": (datetime.isoformat, datetime.fromisoformat),
+    "date": (date.isoformat, date.fromisoformat),
+    "timedelta": (
+        lambda value: str(value // timedelta(microseconds=1)),
+        lambda text: timedelta(microseconds=int(text)),
     ),
-)
-_PARSERS = {name: parse for _, name, _, parse in _LITERALS}
+}
+_OTHERS = (bytes, Decimal, datetime, date, timedelta)
 
 
 def spell_predicate(predicate: Predicate) -> str:
-    """Encode as ASCII. A literal of an unknown type becomes `Unknown`, which excludes no row."""
-    return json.dumps(_spelled(predicate))
+    """Encode as ASCII; `Unknown`, which excludes no row, where a literal is of an unknown type."""
+    try:
+        plain = msgspec.to_builtins(predicate, builtin_types=_OTHERS)
+    except TypeError as error:
+        return spell_predicate(Unknown(why=str(error)))
+    return json.dumps(
+        plain, default=lambda value: {(name := type(value).__name__): _LITERALS[name][0](value)}
+    )
 
 
 def parse_predicate(text: str) -> Predicate:
     """Decode a text from `spell_predicate`; UsageError for any other text."""
     try:
-        return _parsed(json.loads(text))
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+        found: Predicate = msgspec.convert(json.loads(text, object_hook=_literal), Predicate)
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise UsageError(
             f"a text that is no predicate: {type(error).__name__}; nothing was read"
         ) from error
+    return found
 
 
-def _spelled(node: Predicate) -> list[Any]:
-    try:
-        match node:
-            case And(args=args):
-                return ["and", *map(_spelled, args)]
-            case Or(args=args):
-                return ["or", *map(_spelled, args)]
-            case Not(arg=arg):
-                return ["not", _spelled(arg)]
-            case Compare():
-                return ["compare", node.op, list(node.column), _literal(node.value)]
-            case IsIn():
-                return ["in", list(node.column), *map(_literal, node.values)]
-            case IsNull():
-                return ["null", list(node.column)]
-            case IsNan():
-                return ["nan", list(node.column)]
-            case StartsWith():
-                return ["starts", list(node.column), node.prefix]
-            case Constant():
-                return ["constant", node.value]
-            case Unknown():
-                return ["unknown", node.why]
-    except _OtherLiteralError as error:
-        return ["unknown", f"a literal of type {error}"]
-
-
-class _OtherLiteralError(Exception):
-    """A literal of an unknown type."""
-
-
-def _literal(value: Any) -> list[str]:
-    if value is None:
-        return []
-    for kind, name, spell, _ in _LITERALS:
-        if isinstance(value, kind):
-            return [name, spell(value)]
-    raise _OtherLiteralError(type(value).__name__)
-
-
-def _parsed(node: Any) -> Predicate:
-    match node:
-        case ["and", *args]:
-            return And(args=tuple(map(_parsed, args)))
-        case ["or", *args]:
-            return Or(args=tuple(map(_parsed, args)))
-        case ["not", arg]:
-            return Not(arg=_parsed(arg))
-        case ["compare", str(op), column, value] if op in get_args(Op):
-            return Compare(op=cast(Op, op), column=_column(column), value=_value(value))
-        case ["in", column, *values]:
-            return IsIn(column=_column(column), values=tuple(map(_value, values)))
-        case ["null", column]:
-            return IsNull(column=_column(column))
-        case ["nan", column]:
-            return IsNan(column=_column(column))
-        case ["starts", column, str(prefix)]:
-            return StartsWith(column=_column(column), prefix=prefix)
-        case ["constant", True | False | None as value]:
-            return Constant(value=value)
-        case ["unknown", str(why)]:
-            return Unknown(why=why)
-        case _:
-            raise ValueError("no node")
-
-
-def _column(parts: Any) -> ColumnPath:
-    if not (isinstance(parts, list) and parts and all(isinstance(part, str) for part in parts)):
-        raise ValueError("no column")
-    return tuple(parts)
-
-
-def _value(pair: Any) -> Any:
-    if pair == []:
-        return None
-    name, text = pair
-    if not isinstance(text, str):
-        raise ValueError("no literal")
-    return _PARSERS[name](text)
+def _literal(node: dict[str, Any]) -> Any:
+    """The literal that an object of JSON stands for, or the object."""
+    name = next(iter(node), "")
+    return _LITERALS[name][1](node[name]) if name in _LITERALS else node
 
 
 # --- The partitions that a condition reads ---

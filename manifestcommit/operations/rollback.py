@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..commits.commit_loop import Committers, commit, settle_first
-from ..commits.joint_commit import commit_jointly, read_jointly
+from ..commits.joint_commit import commit_jointly
 from ..commits.prepared_job import Part, Settlement, TablePart
 from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UsageError
 from ..format import manifest_table

@@ -532,7 +532,7 @@ class Rules:
         self._source, self._prefix = source, prefix
         self._lock = threading.Lock()
         # how many rows of the table have the key of each row of the source
-        self.times = [0] * (0 if keys is None else keys.rows)
+        self.times = pa.repeat(pa.scalar(0, pa.int64()), 0 if keys is None else keys.rows)
         every = self._every()
         named = [_named([rule.form]) for rule in every if rule.form is not None]
         named += [rule.set.inputs for rule in every if rule.set is not None]
@@ -570,9 +570,13 @@ class Rules:
     def count(self, decided: Decided) -> None:
         """Count the keys of the source that were found, from any thread."""
         if decided.found is not None:
+            found, size = decided.found.drop_null(), len(self.times)
+            times = pc.inverse_permutation(found, max_index=size - 1).is_valid().cast(pa.int64())
+            if pc.sum(times).as_py() != len(found):  # some of them more than once
+                every = pa.concat_arrays([_numbered(size), found])
+                times = pc.subtract(pc.value_counts(every).field("counts"), 1)  # as `every` begins
             with self._lock:
-                for number in decided.found.drop_null().to_pylist():
-                    self.times[number] += 1
+                self.times = pc.add(self.times, times)
 
     def decide(self, rows: pa.Table, *, new: bool = True, found: pa.Array | None = None) -> Decided:
         """Apply the rules to rows of the table. new: with new values; found: of an earlier look."""

@@ -2,8 +2,9 @@
 new files that take their place. Each is done by an executor: this process, or Spark. [RC1] [RC8]
 
 A merge finds by key: clause by clause, rows of the table are updated or deleted, and rows of the
-source inserted, in one commit. The source is written first, once: the compared keys and the
-committed rows cannot differ, even if it would return other rows a second time. [RC3] [RC4] [RC9]
+source inserted, in one commit. The source is held in memory or written first, once: the compared
+keys and the committed rows cannot differ, even if it would return other rows a second time. [RC3]
+[RC4] [RC9]
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import reduce
+from functools import cached_property, reduce
+from itertools import chain
 from operator import and_
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -22,8 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, UsageError
-from ..files.writer import WritePlan, check_rows
+from ..files.writer import WritePlan, by_partition, check_rows
 from ..filter.predicate import (
+    MAX_FILES,
     And,
     IsIn,
     IsNull,
@@ -42,10 +45,11 @@ from ..filter.predicate import (
 )
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import arrow_schema, evolution, values
-from ..format.entries import Entry
+from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
 from ..format.transforms import partition_fields
+from ..format.values import from_array
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
@@ -79,6 +83,7 @@ from .row_change import (
     RowChange,
     RowOutcome,
     by_sources,
+    conformed,
     each_of,
     entries_of,
     for_each_try,
@@ -99,7 +104,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 FEW_BYTES = 1 << 30
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
 _MOST_CODES = 1 << 63  # what a whole number of Arrow holds
-_SPARSE = 4  # codes of keys for each that there is, of which a table is made
+_SPARSE = 8  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 
 # path -> how many of its rows are updated, and how many are deleted
@@ -107,53 +112,56 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 class Staged(NamedTuple):
-    """The source of a merge as files of this job, which nothing lists yet. files: their entries;
-    rules: what becomes of rows; whole: rows of the source take the place of others as they are."""
+    """The source of a merge, whose rows are read once: held in memory, or in files of this job,
+    which nothing lists yet. plan: its columns; clauses, rules: what becomes of rows; whole: rows of
+    the source take the place of others as they are; held: its rows, by the names of its columns;
+    new: its files; files: their entries, or what these would be of the rows that are held, by the
+    columns in `files_by`."""
 
     plan: WritePlan
+    keys: MergeKeys
+    clauses: Clauses
+    rules: Compiled
+    whole: bool
+    held: pa.Table | None
     new: NewFiles
     files: Sequence[Entry]
-    keys: MergeKeys
-    rules: Compiled
-    whole: bool = False
+    files_by: Sequence[int]
 
     @property
     def rows(self) -> int:
-        return self.new.rows
+        return self.new.rows if self.held is None else self.held.num_rows
 
     @property
     def key_names(self) -> list[str]:
-        """The names of the keys in the files: those of the table's columns in whole rows."""
+        """The names of the keys in the source: those of the table's columns in whole rows."""
         return [field.name for field in self.keys.fields] if self.whole else list(self.keys.names)
+
+    @property
+    def updates(self) -> bool:
+        """Whether rows of the table become rows of the source."""
+        return any(isinstance(each, Update) for each in self.clauses.matched)
+
+    @property
+    def inserts(self) -> bool:
+        """Whether rows of the source whose key the table lacks are added."""
+        return bool(self.clauses.unmatched)
 
 
 class Match(Protocol):
-    """The rows of a staged source beside those of the table, by key. rule: what becomes of the
-    table's rows; it is applied once, before the rest is asked. [RC3]"""
+    """The rows of a source beside those of the table, by key. rule: what becomes of the table's
+    rows; it is applied once, before the rest is asked. [RC3]"""
 
     rule: Any
-
-    @property
-    def keys(self) -> int:
-        """How many keys of the source the table has."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """How many rows of the table have the same key, at most."""
-        ...
 
     def members(self) -> Predicate | None:
         """What is true of every row with a key of the source, if these are few."""
         ...
 
-    def write(self, first: int) -> NewFiles:
-        """Write rows of the source. first: 0: those whose key the table lacks; n: each from the
-        n-th time on that the table has its key."""
-        ...
-
-    def insert(self) -> NewFiles:
-        """Write what the clauses make of the source's rows whose key the table lacks."""
+    def add(self, *, dry_run: bool) -> int:
+        """Write the source's rows that come into the table, but for those that are written with the
+        files that are rewritten, and register them; returns how many are inserted: of those whose
+        key the table lacks. dry_run: they need not be written. [RC3]"""
         ...
 
 
@@ -411,6 +419,7 @@ class ArrowRows:
 
     def __init__(self, ctx: TableContext) -> None:
         self._ctx = ctx
+        self._match: ArrowMatch | None = None
         self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
@@ -426,7 +435,8 @@ class ArrowRows:
         return Rules([Rule(condition.given, condition.form)])
 
     def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
-        return nullcontext(ArrowMatch(self._ctx, change, staged))
+        self._match = ArrowMatch(self._ctx, change, staged)
+        return nullcontext(self._match)
 
     def find(
         self, change: RowChange, entries: pa.Table, rule: Rules, *, keep: bool = False
@@ -485,7 +495,9 @@ class ArrowRows:
                 updated.append(decided.updated.true_count)
                 yield from decided.remaining().to_batches()
 
-        return rewrite(self._ctx, change, entries, rows), sum(updated)
+        added = [] if self._match is None else self._match.beside(entries)
+        written = rewrite(self._ctx, change, entries, rows, added)
+        return written - sum(batch.num_rows for batch in added), sum(updated)
 
     def _hold(self, entry: pa.Table, found: Sequence[pa.Array]) -> None:
         """Keep which rows of the source the file's rows belong to: its digest says that they are
@@ -525,7 +537,7 @@ class ArrowMatch:
         rules, schema = staged.rules, staged.plan.schema
         fields = staged.keys.fields if staged.whole else schema.fields
         empty = arrow_schema.arrow_schema(schema, physical=False, ids=False)
-        batches = list(staged_rows(ctx, staged.files, fields))
+        batches = list(self._rows(fields))
         self._source = pa.Table.from_batches(batches, None if batches else empty).combine_chunks()
         # no rows: no files, and nothing is asked of the keys
         names = [field.name for field in staged.keys.fields]
@@ -534,44 +546,78 @@ class ArrowMatch:
         rows = None if staged.whole else self._source
         prefix = "" if staged.whole else "target."
         self.rule = Rules(rules.by_source, rules.matched, self._keys, rows, prefix, rules.paired)
-
-    @property
-    def keys(self) -> int:
-        return len(self.rule.times) - self.rule.times.count(0)
-
-    @property
-    def most(self) -> int:
-        return max(self.rule.times, default=0)
+        self._is_added = False
 
     def members(self) -> Predicate | None:
         if self._keys is None or self._staged.rows > _FEW_KEYS:
             return None
         return self._keys.members()
 
-    def write(self, first: int) -> NewFiles:
-        times = pa.array(self.rule.times, pa.int64())
-        often = pc.subtract(times, first - 1) if first else pc.equal(times, 0).cast(pa.int64())
-        often = pc.max_element_wise(often, 0)
-        start = 0
+    def beside(self, entries: pa.Table) -> list[pa.RecordBatch]:
+        """The rows that are written with those of these files: where these name no source ranges,
+        and neither do the rows. [RC5]"""
+        is_silent = not self._change.sources and not entries.column("sources")[0].is_valid
+        if self._is_added or self._staged.held is None or not is_silent:
+            return []
+        self._is_added = True
+        return list(self._added())
 
-        def repeated() -> Iterator[pa.RecordBatch]:
-            nonlocal start
-            fields = self._staged.plan.schema.fields
-            for batch in staged_rows(self._ctx, self._staged.files, fields):
-                some = often.slice(start, batch.num_rows).to_pylist()
-                start += batch.num_rows
-                rows = [row for row, count in enumerate(some) for _ in range(count)]
-                yield batch.take(pa.array(rows, pa.int64()))
+    def add(self, *, dry_run: bool) -> int:
+        if not (dry_run or self._is_added):
+            plan, source = self._change.plan(sources=self._change.sources), self._added()
+            if (first := next(source, None)) is not None:
+                rows = chain([first], source)
+                self._change.new(plan, write_rows, self._ctx, plan, rows).register(self._change)
+        if not self._staged.inserts:
+            return 0
+        if self._staged.whole:
+            return pc.sum(self._is_new()).as_py() or 0
+        return sum(batch.num_rows for batch in self._inserted)
 
-        return self._write(repeated())
+    def _rows(self, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        """These columns of the source, in its order."""
+        if self._staged.held is None:
+            return staged_rows(self._ctx, self._staged.files, fields)
+        held = self._staged.held.select([field.name for field in fields])
+        return (batch for batch in held.to_batches() if batch.num_rows)
 
-    def insert(self) -> NewFiles:
-        rows = self._source.filter(pc.equal(pa.array(self.rule.times, pa.int64()), 0))
+    def _is_new(self) -> pa.Array:
+        """Of each row of the source, whether the table lacks its key."""
+        return pc.equal(self.rule.times, 0)
+
+    @cached_property
+    def _inserted(self) -> list[pa.RecordBatch]:
+        """What the clauses make of the source's rows whose key the table lacks."""
+        rows = self._source.filter(self._is_new())
         pieces = inserted(rows, self._staged.rules.unmatched)
-        return self._write(batch for piece in pieces for batch in piece.to_batches())
+        return [batch for piece in pieces for batch in piece.to_batches()]
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> NewFiles:
-        return write_rows(self._ctx, self._change.plan(sources=self._change.sources), batches)
+    def _added(self) -> Iterator[pa.RecordBatch]:
+        """What comes into the table: of whole rows each as often as rows of the table had its key,
+        once if none had."""
+        if not self._staged.whole:
+            yield from self._inserted
+            return
+        none = pa.repeat(pa.scalar(0, pa.int64()), self._staged.rows)
+        often = self.rule.times if self._staged.updates else none
+        often = pc.add(often, self._is_new().cast(pa.int64())) if self._staged.inserts else often
+        start = 0
+        for batch in self._rows(self._staged.plan.schema.fields):
+            some = often.slice(start, batch.num_rows)
+            start += batch.num_rows
+            if rows := _repeated(batch, some):
+                yield rows
+
+
+def _repeated(batch: pa.RecordBatch, often: pa.Array) -> pa.RecordBatch:
+    """Each row so many times."""
+    ends = pc.min_max(often).as_py()
+    if ends == {"min": 1, "max": 1}:
+        return batch
+    if ends["max"] <= 1:
+        return batch.filter(often.cast(pa.bool_()))
+    rows = [row for row, count in enumerate(often.to_pylist()) for _ in range(count)]
+    return batch.take(pa.array(rows, pa.int64()))
 
 
 def staged_rows(
@@ -618,8 +664,7 @@ class KeyIndex:
         self._places = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())
         self._table: pa.Array | None = None  # code -> row
         if size <= _SPARSE * len(self._given):
-            rest = pa.nulls(max(0, size - len(self._given)), pa.int64())  # as long as the table is
-            at = pc.inverse_permutation(pa.concat_arrays([self._given, rest]))
+            at = pc.inverse_permutation(self._given, max_index=size - 1)
             self._table = self._places.take(at)
             is_twice = pc.not_equal(self._table.take(self._given), self._places)
             twice = self._given.filter(is_twice)
@@ -819,31 +864,23 @@ def _merge_once(
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
     with change.trial() if dry_run else nullcontext():
-        stage = _whole_rows if whole else _some_columns
-        staged = stage(change, source, keys, clauses, on)
+        staged = _staged(change, source, keys, clauses, on, whole, holds=executor.name == "arrow")
         change.rest_on(source.marks)
-        partitions = partitions_of_keys(keys, staged.files, staged.plan.partition_by, by)
+        partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
         change.read(({},) if clauses.by_source else partitions)
         with executor.match(change, staged) as match:
             entries = planning.entries_of(ctx, snapshot, [])
             if clauses.by_source:
                 entries = planning.entries_table(ctx, snapshot)
             elif staged.rows:
-                bounds, members = (
-                    may_hold(keys, staged.files, staged.plan.partition_by),
-                    match.members(),
-                )
+                bounds = may_hold(keys, staged.files, staged.files_by)
+                members = match.members()
                 wanted = bounds if members is None else And(args=(bounds, members))
                 entries = planning.entries_table(ctx, snapshot, wanted)
             what = "a key or a condition"
             found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
-            if not whole:
-                inserted = _insert(change, match) if clauses.unmatched and staged.rows else 0
-            elif dry_run:
-                inserted = staged.rows - match.keys if clauses.unmatched else 0
-            else:
-                inserted = _add(change, match, staged, clauses)
-            if whole and _updates(clauses):  # their place is taken by rows of the source
+            inserted = match.add(dry_run=dry_run) if staged.rows else 0
+            if whole and staged.updates:  # their place is taken by rows of the source
                 found = found._replace(updated=found.deleted, deleted=0)
     return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
 
@@ -908,52 +945,83 @@ def source_column(data: Schema, name: str) -> Field:
         ) from None
 
 
-def _updates(clauses: Clauses) -> bool:
-    return any(isinstance(each, Update) for each in clauses.matched)
+def _staged(
+    change: RowChange,
+    source: NewRows,
+    keys: MergeKeys,
+    clauses: Clauses,
+    on: MergeOn,
+    whole: bool,
+    *,
+    holds: bool,
+) -> Staged:
+    """Hold the source's rows, or write them, as the clauses need them; SchemaMismatchError before
+    any of it is read. [RC4] [RC9]"""
+    ctx = change.ctx
+    prepare = _whole_rows if whole else _some_columns
+    plan, names, rules = prepare(change, source, keys, clauses, on)
+    staged = Staged(plan, keys, clauses, rules, whole, None, NewFiles(), (), plan.partition_by)
+    held = source.held() if holds else None
+    if held is None:
+        new = change.new(plan, source.write, plan, names)
+        return staged._replace(new=new, files=entries_of(ctx, plan, new))
+    given = held.select(list(names)).rename_columns(list(names.values()))
+    rows = conformed(given.to_batches(), plan.schema)
+    by = _of_keys(plan, keys, plan.schema)
+    files = _as_files(by, staged, rows)
+    rows = rows.rename_columns([field.name for field in plan.schema.fields])
+    return staged._replace(held=rows, files=files, files_by=by.partition_by)
 
 
-def _insert(change: RowChange, match: Match) -> int:
-    """Register what clauses insert; returns how many rows that are."""
-    return change.new(change.plan(), match.insert).register(change)
+def _as_files(plan: WritePlan, staged: Staged, rows: pa.Table) -> list[Entry]:
+    """What says of rows that are in no file where rows with their keys may lie: for each partition
+    the bounds of its keys, or of all where only these count."""
+    names = [find_column(plan.schema, name).file_name for name in staged.key_names]
 
+    def bounds(some: pa.Table) -> dict[int, ColumnStats]:
+        stats = {}
+        for key, name in zip(staged.keys.fields, names, strict=True):
+            column = some.column(name)
+            ends = pa.array(pc.min_max(column).values(), column.type)
+            least, greatest = from_array(ends, key.type)
+            stats[key.id] = ColumnStats(nulls=column.null_count, min=least, max=greatest)
+        return stats
 
-def _add(change: RowChange, match: Match, staged: Staged, clauses: Clauses) -> int:
-    """Register the source's rows to add: each as often as rows of the table had its key, once if
-    none had; returns how many are inserted. [RC3]"""
-    updates, inserts = _updates(clauses), bool(clauses.unmatched)
-    if not staged.rows or not (updates or inserts):
-        return 0
-    if inserts and (updates or not match.keys):
-        change.is_checked &= updates  # else `_whole_rows` left that to the commit
-        staged.new.register(change)
-        if updates and match.most > 1:
-            match.write(2).register(change)
-    elif match.keys:
-        match.write(1 if updates else 0).register(change)
-    return staged.rows - match.keys if inserts else 0
+    parts = by_partition(plan, rows)
+    common = bounds(rows) if len(parts) > MAX_FILES else None
+    return [
+        Entry(
+            path="",
+            partition=values,
+            rows=some.num_rows,
+            bytes=0,
+            job=plan.job,
+            columns=bounds(some) if common is None else common,
+        )
+        for values, some in parts
+    ]
 
 
 def _whole_rows(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
-) -> Staged:
-    """Write the source's rows as the table has them, or their keys where nothing else is needed;
-    SchemaMismatchError before any of it is read. [RC4]"""
+) -> tuple[WritePlan, Mapping[str, str], Compiled]:
+    """The source's rows as the table has them, or their keys where nothing else is needed: how they
+    are written, their columns -> those of the plan, and the rules."""
     plan, only_keys = change.plan(sources=change.sources), False
-    if not _updates(clauses) and not clauses.unmatched:
+    updates = any(isinstance(each, Update) for each in clauses.matched)
+    if not updates and not clauses.unmatched:
         fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys.fields)
         plan, only_keys = _of_keys(plan, keys, Schema(fields=fields)), True
-    if not (_updates(clauses) and clauses.unmatched):  # not every row comes into the table
+    if not (updates and clauses.unmatched):  # not every row comes into the table
         plan = msgspec.structs.replace(plan, constraints={})
     names = _check_columns(plan.schema, source.schema, keys, only_keys, on.by)
-    new = change.new(plan, source.write, plan, names)
-    rules = Compiled([Rule()] if clauses.matched else [], [], [])
-    return Staged(plan, new, entries_of(change.ctx, plan, new), keys, rules, whole=True)
+    return plan, names, Compiled([Rule()] if clauses.matched else [], [], [])
 
 
 def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
-) -> Staged:
-    """Write the columns that the source has, and compile the clauses for them. [RC4] [RC9]"""
+) -> tuple[WritePlan, Mapping[str, str], Compiled]:
+    """The same of the columns that the source has, with the clauses compiled for them."""
     ctx, snapshot = change.ctx, change.snapshot
     assert snapshot.schema is not None
     columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
@@ -961,8 +1029,7 @@ def _some_columns(
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = {find_column(source.schema, field.name).name: field.name for field in columns.fields}
-    new = change.new(plan, source.write, plan, names)
-    return Staged(plan, new, entries_of(ctx, plan, new), keys, rules)
+    return plan, names, rules
 
 
 def _of_keys(plan: WritePlan, keys: MergeKeys, schema: Schema) -> WritePlan:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from itertools import chain
 from threading import Lock
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
@@ -21,15 +22,30 @@ from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measur
 from ..commits.create_version import found_outcome
 from ..commits.prepared_job import JointUnit, Pinned, TablePart
 from ..errors import DataFileMissingError, ManifestCommitError, UsageError
-from ..files.writer import DataFileWriter, WritePlan, plan_for, record_batches
+from ..files.writer import (
+    DataFileWriter,
+    WritePlan,
+    by_partition,
+    bytes_of,
+    pieces,
+    plan_for,
+    record_batches,
+)
 from ..format import manifest_table
-from ..format.arrow_schema import arrow_schema, from_arrow, group_numbers, marked_schemas
+from ..format.arrow_schema import (
+    Conformer,
+    arrow_schema,
+    from_arrow,
+    group_numbers,
+)
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
 from ..format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType, arrow_marks
 from ..format.partitioning import PartitionPattern, bounded
 from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
+from ..format.transforms import partition_fields
+from ..format.values import from_array
 from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges
@@ -44,7 +60,13 @@ from ..runtime.environment import (
 )
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
-from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
+from ..scan.parallel_decode import (
+    Wanted,
+    batches_of,
+    check_digest,
+    checked_bytes,
+    wanted_columns,
+)
 from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -449,12 +471,14 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 class NewRows(NamedTuple):
     """Rows that a caller gives. schema: their columns; marks: the versions that they say they were
     read from; write: writes these columns of all rows, once, under these names of the plan's;
-    latest: the rows with the highest value of a column among those with the same key. [CF17]"""
+    latest: the rows with the highest value of a column among those with the same key; held: all
+    rows, the same in each try, if they are few enough to be held in memory. [CF17]"""
 
     schema: Schema
     marks: Iterable[str]
     write: Callable[[WritePlan, Mapping[str, str]], NewFiles]
     latest: Callable[[Latest], NewRows]
+    held: Callable[[], pa.Table | None] = lambda: None
 
 
 class Latest(NamedTuple):
@@ -468,12 +492,24 @@ class Latest(NamedTuple):
 def arrow_data(ctx: TableContext, data: Any) -> NewRows:
     """Rows with an Arrow stream, which this process writes."""
     schema, batches = record_batches(data)
+    first: list[pa.RecordBatch] = []  # of the batches, which are read once
+
+    @cache
+    def held() -> pa.Table | None:
+        room = _UNPACKED * tuning().read_once_bytes
+        for batch in batches:
+            first.append(batch)
+            room -= bytes_of(batch)
+            if room < 0:
+                return None
+        return pa.Table.from_batches(first, schema)
 
     def write(plan: WritePlan, columns: Mapping[str, str]) -> NewFiles:
         given, names = list(columns), list(columns.values())
+        every = chain(first, batches)
         if given == names == schema.names:
-            return write_rows(ctx, plan, batches)
-        chosen = (batch.select(given).rename_columns(names) for batch in batches)
+            return write_rows(ctx, plan, every)
+        chosen = (batch.select(given).rename_columns(names) for batch in every)
         return write_rows(ctx, plan, chosen)
 
     def latest(wanted: Latest) -> NewRows:
@@ -481,7 +517,7 @@ def arrow_data(ctx: TableContext, data: Any) -> NewRows:
 
     columns = from_arrow(schema, ctx.new_field_id)
     marks = arrow_marks(schema.metadata)
-    return NewRows(schema=columns, marks=marks, write=write, latest=latest)
+    return NewRows(schema=columns, marks=marks, write=write, latest=latest, held=held)
 
 
 def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
@@ -570,19 +606,50 @@ def rewrite(
     change: RowChange,
     entries: pa.Table,
     rows: Callable[[pa.Table], Iterable[pa.RecordBatch]],
+    added: Iterable[pa.RecordBatch] = (),
 ) -> int:
     """Write what `rows` makes of some of the entries, for all of them, and register the new files;
-    returns how many rows they have. Large files are shared among threads. [RC5]"""
+    returns how many rows they have. Large files are shared among threads. added: rows that come
+    besides; those of a partition go where its files are rewritten. [RC5]"""
     plan = change.plan(sources=ranges_of(entries))
     parts = _shares(entries)
     attempts = [ctx.env.randomness(8).hex() for _ in parts]
+    more = _divided(plan, parts, added)
 
     def one(number: int) -> NewFiles:
-        batches, size = rows(parts[number]), size_of(parts[number])
+        batches, size = chain(rows(parts[number]), more[number]), size_of(parts[number])
         return write_rows(ctx, plan, batches, task=number, attempt=attempts[number], size=size)
 
     done = map_concurrently(ctx.store, one, range(len(parts)), is_much=True)
     return sum(new.register(change) for new in done)
+
+
+def _divided(
+    plan: WritePlan, parts: Sequence[pa.Table], added: Iterable[pa.RecordBatch]
+) -> list[Iterable[pa.RecordBatch]]:
+    """The rows that go beside each part: those of its partitions."""
+    if len(parts) == 1:
+        return [added]
+    fields = partition_fields(plan.schema, plan.partition_by)
+    owners = {
+        values: number
+        for number, part in enumerate(parts)
+        for values in zip(
+            *(from_array(part.column(f"partition.{each.id}"), each.type) for each in fields),
+            strict=True,
+        )
+    }
+    more: list[list[pa.RecordBatch]] = [[] for _ in parts]
+    for values, rows in by_partition(plan, conformed(added, plan.schema)):
+        more[owners.get(values, -1)] += rows.to_batches()
+    return list(more)
+
+
+def conformed(batches: Iterable[pa.RecordBatch], schema: Schema) -> pa.Table:
+    """Rows as a file of these columns has them; SchemaMismatchError where they do not fit. [SC3]"""
+    conformer = Conformer(schema)
+    rows = [conformer.conform(piece) for batch in batches for piece in pieces(batch)]
+    return pa.Table.from_batches(rows, arrow_schema(schema, physical=True))
 
 
 def write_rows(
@@ -617,6 +684,7 @@ def scan(
     with all that the filter names. Files are read whole, and compared with their digests, but for
     large ones and where some columns of many bytes are wanted."""
     is_part = columns is not None and size_of(entries) > _most_projected()
+    wanted = wanted_columns(ctx, snapshot, columns)
     sized = enumerate(entries.column("bytes").to_pylist())
     for places in pack_bins(sized, _PACK_BYTES):
         some = entries.slice(places[0], len(places))
@@ -627,7 +695,7 @@ def scan(
             files = each_of(some)
             held = map_concurrently(ctx.store, partial(checked_bytes, ctx), files)
             for entry in files:  # the bytes of a file go before others are read
-                for batch in _batches_of(ctx, snapshot, entry, held.pop(0), columns):
+                for batch in _batches_of(ctx, snapshot, entry, held.pop(0), wanted):
                     yield from _chosen(batch, filter)
 
 
@@ -642,7 +710,7 @@ def read_once(
     most = tuning().read_once_bytes if columns is None else _most_projected()
     if not entries.num_rows or size_of(entries) > most:
         return None
-    room, lock = _UNPACKED * most, Lock()
+    room, lock, wanted = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns)
 
     def one(entry: pa.Table) -> list[pa.RecordBatch] | None:
         nonlocal room
@@ -650,7 +718,7 @@ def read_once(
         is_large = size_of(entry) > _PACK_BYTES
         with naming_files(ctx, snapshot, entry):
             data = checked_bytes(ctx, entry)
-            for batch in _batches_of(ctx, snapshot, entry, data, columns, use_threads=is_large):
+            for batch in _batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
                 size = batch.nbytes
                 with lock:
                     room -= size
@@ -659,15 +727,12 @@ def read_once(
                 held.append(batch)
         return held
 
-    schema, _ = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     files: dict[str, pa.Table] = {}
     found = map_concurrently(ctx.store, one, each_of(entries))
     for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
         if batches is None:
             return None
-        files[path] = pa.Table.from_batches(batches, schema)
+        files[path] = pa.Table.from_batches(batches, wanted.shown)
     return files
 
 
@@ -692,7 +757,7 @@ def each_of(entries: pa.Table) -> list[pa.Table]:
 
 def size_of(entries: pa.Table) -> int:
     """The bytes of the files."""
-    return int(pc.sum(entries.column("bytes")).as_py() or 0)
+    return int(sum(entries.column("bytes").to_pylist()))
 
 
 def _batches_of(
@@ -700,23 +765,24 @@ def _batches_of(
     snapshot: Snapshot,
     entry: pa.Table,
     data: bytes | None,
-    columns: list[str] | None,
+    wanted: Wanted,
     *,
     use_threads: bool = False,
 ) -> Iterable[pa.RecordBatch]:
     """The rows of one file. data: its bytes; None: another program wrote it."""
     if data is None:
         batches: Iterable[pa.RecordBatch] = scanner_of(
-            ctx, snapshot, entry, columns, None
+            ctx, snapshot, entry, wanted.shown.names, None
         ).to_batches()
         return batches
     rows = _batch_rows(entry)
-    return batches_of(ctx, snapshot, entry, data, columns, rows, use_threads=use_threads)
+    return batches_of(ctx, snapshot, entry, data, wanted, rows, use_threads=use_threads)
 
 
 def _batch_rows(entries: pa.Table) -> int:
-    rows = int(pc.sum(entries.column("rows")).as_py() or 0)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entries))))
+    rows = sum(entries.column("rows").to_pylist())
+    fitting: int = _BATCH_BYTES * rows // max(1, size_of(entries))
+    return max(1, min(_BATCH_ROWS, fitting))
 
 
 def scanner_of(

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,37 +64,48 @@ def check_digest(ctx: TableContext, entry: pa.Table) -> None:
             raise _damaged(ctx.store.url, entry)
 
 
+class Wanted(NamedTuple):
+    """Columns of a version: as users see them, and as files have them."""
+
+    shown: pa.Schema
+    stored: pa.Schema
+
+
+def wanted_columns(ctx: TableContext, snapshot: Snapshot, columns: list[str] | None) -> Wanted:
+    """These columns, or all."""
+    both = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
+    if columns is None:
+        return Wanted(*both)
+    places = [both[0].get_field_index(name) for name in columns]
+    some = (pa.schema([each.field(at) for at in places], each.metadata) for each in both)
+    return Wanted(*some)
+
+
 def batches_of(
     ctx: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
     data: bytes,
-    columns: list[str] | None,
+    wanted: Wanted,
     batch_rows: int,
     *,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file with these bytes, with user-visible names of columns. use_threads:
     decode columns in parallel."""
-    logical, physical = marked_schemas(
-        snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
-    )
-    names = logical.names if columns is None else columns
-    places = [logical.get_field_index(name) for name in names]
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-    stored = [physical.field(place) for place in places]
-    held_columns = file.schema_arrow  # pyarrow makes it anew each time
-    if not all(_has(held_columns, field) for field in stored):
+    held_columns, names = file.schema_arrow, wanted.shown.names  # pyarrow makes it anew each time
+    if not all(_has(held_columns, field) for field in wanted.stored):
         # a column is younger than the file, or has another type by now
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
         held = open_dataset(ctx, snapshot, entry, data)
         yield from held.to_batches(columns=names, batch_size=batch_rows, use_threads=use_threads)
         return
-    shown = pa.schema([logical.field(place) for place in places], logical.metadata)
-    chosen = [field.name for field in stored]
+    chosen = wanted.stored.names
     for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads):
-        yield pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
+        columns = [batch.column(name) for name in chosen]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
 
 
 def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:

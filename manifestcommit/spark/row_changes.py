@@ -347,28 +347,55 @@ class SparkMatch:
             return df.join(self._source_keys, self._same(self._keys, self._names), "left_anti")
         return mapped(self._joined(df, "left"), partial(_remaining, self._work), df.schema)
 
-    def write(self, first: int) -> NewFiles:
-        rows, same = self._source(), self._same(self._theirs, self._names)
-        if first:
-            since = F.sequence(F.lit(first).cast("long"), F.col(self._times))
-            by_key = self._by_key().filter(F.col(self._times) >= first)
-            names = [quoted(name) for name in self._names]
-            repeated = by_key.select(*names, F.explode(since)).select(*names)
-            chosen = rows.join(repeated, same, "inner").select(*map(quoted, rows.columns))
-        else:
-            chosen = rows.join(self._by_key(), same, "left_anti")
-        return self._write(chosen)
+    def add(self, *, dry_run: bool) -> int:
+        inserts = self._staged.inserts
+        if not self._staged.whole:
+            return self._write(self._inserted()) if inserts else 0
+        if not dry_run and (inserts or self._staged.updates):
+            self._add_whole()
+        return self._staged.rows - self.keys if inserts else 0
 
-    def insert(self) -> NewFiles:
-        rows, table = self._source(), self._change.snapshot.schema
-        assert table is not None
-        if self.matches is not None:
-            rows = rows.join(self._by_key(), self._same(self._theirs, self._names), "left_anti")
-        return self._write(mapped(rows, partial(_inserted, self._work), spark_schema(table)))
+    def _add_whole(self) -> None:
+        """Register the source's files where all of their rows come into the table, else write those
+        that do."""
+        staged, change = self._staged, self._change
+        if staged.inserts and (staged.updates or not self.keys):
+            change.is_checked &= staged.updates  # else `_whole_rows` left that to the commit
+            staged.new.register(change)
+            if staged.updates and self.most > 1:
+                self._write(self._repeated(2))
+        elif self.keys:
+            self._write(self._repeated(1) if staged.updates else self._unmatched())
 
-    def _write(self, df: DataFrame) -> NewFiles:
+    def _write(self, df: DataFrame) -> int:
+        """Write and register rows; returns how many they are."""
         plan = self._change.plan(sources=self._change.sources)
-        return write_dataframe(df, plan, storage_options=self._options)
+        new = self._change.new(
+            plan, partial(write_dataframe, storage_options=self._options), df, plan
+        )
+        return new.register(self._change)
+
+    def _repeated(self, first: int) -> DataFrame:
+        """Each row of the source from that time on that the table has its key."""
+        rows, same = self._source(), self._same(self._theirs, self._names)
+        since = F.sequence(F.lit(first).cast("long"), F.col(self._times))
+        by_key = self._by_key().filter(F.col(self._times) >= first)
+        names = [quoted(name) for name in self._names]
+        repeated = by_key.select(*names, F.explode(since)).select(*names)
+        return rows.join(repeated, same, "inner").select(*map(quoted, rows.columns))
+
+    def _unmatched(self) -> DataFrame:
+        """The rows of the source whose key the table lacks."""
+        rows = self._source()
+        if self.matches is None:
+            return rows
+        return rows.join(self._by_key(), self._same(self._theirs, self._names), "left_anti")
+
+    def _inserted(self) -> DataFrame:
+        """What the clauses make of them."""
+        table = self._change.snapshot.schema
+        assert table is not None
+        return mapped(self._unmatched(), partial(_inserted, self._work), spark_schema(table))
 
     def _by_key(self) -> DataFrame:
         """How many rows of the table have each key of the source that one has."""
