@@ -47,7 +47,7 @@ from .conditions import (
     understand,
 )
 from .dataframe import read_snapshot
-from .scan import check_running, marks_of, quoted, read_files, read_named, spark_schema
+from .scan import check_running, marks_of, quoted, read_files, spark_schema
 from .tasks import check_reachable, is_connect, mapped, raising_ours
 from .versions import frame_of, sound
 from .writing import write_dataframe
@@ -235,7 +235,7 @@ class SparkRows:
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
         files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
-        df = read_named(
+        df = read_files(
             self._spark,
             self._ctx.store.url,
             list(files),
