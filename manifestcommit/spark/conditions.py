@@ -36,7 +36,7 @@ from ..filter.sql_expression import pruning
 from ..format import arrow_schema
 from ..format.fields import Schema
 from ..rows.clauses import mask_of, session_of
-from .scan import spark_schema
+from .scan import relaxed, spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
 from .tasks import Batches, is_connect, mapped
 from .versions import check_pandas, query_loggers, sound
@@ -304,15 +304,5 @@ def side_of(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
 
 
 def arrow_of(schema: Schema) -> pa.Schema:
-    """The columns in Arrow, whose members may be null: those of a variant that is null are."""
-    fields = arrow_schema.arrow_schema(schema, physical=False, ids=False)
-    return pa.schema([field.with_type(nullable(field.type)) for field in fields])
-
-
-def nullable(kind: pa.DataType) -> pa.DataType:
-    """The type with members that may be null."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, nullable(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
-    return pa.list_(nullable(kind.value_type)) if pa.types.is_list(kind) else kind
+    """The columns in Arrow, as tasks have them."""
+    return relaxed(arrow_schema.arrow_schema(schema, physical=False, ids=False))

@@ -41,13 +41,12 @@ from .conditions import (
     arrow_of,
     check_repeatable,
     evaluating,
-    nullable,
     side_of,
     told_once,
     understand,
 )
 from .dataframe import read_snapshot
-from .scan import check_running, marks_of, quoted, read_files, spark_schema
+from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema
 from .tasks import check_reachable, is_connect, mapped, raising_ours
 from .versions import frame_of, sound
 from .writing import write_dataframe

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -166,12 +166,80 @@ def fitted(
     """
     present = set(batch.schema.names)
     columns = [
-        batch.column(name).cast(field.type)
+        _fit(batch.column(name), field.type)
         if name in present
         else _repeat(filled.get(name), batch.num_rows, field.type)
         for name, field in zip(file_names, target, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array as `target`: members by name, missing ones null, no cast that changes a value."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type.equals(target):
+        return array
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+        flat = array.flatten()
+        members = [
+            _fit(flat[names[field.name]], field.type)
+            if field.name in names
+            else pa.nulls(len(array), field.type)
+            for field in target
+        ]
+        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
+    if pa.types.is_list(target) and pa.types.is_list(array.type):
+        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        entries = pa.struct([target.key_field, target.item_field])
+
+        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
+            return pa.StructArray.from_arrays(
+                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
+            )
+
+        offsets, first, last = _offsets(array)
+        values = fit_entries(
+            array.keys.slice(first, last - first), array.items.slice(first, last - first)
+        )
+        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
+    return array.cast(target)
+
+
+def _fit_list(
+    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
+    offsets, first, last = _offsets(array)
+    return pa.ListArray.from_arrays(
+        offsets, fit(array.values.slice(first, last - first)), type=target
+    )
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from zero, null if the list is null; and the bounds of the values that they cover."""
+    raw = array.offsets
+    first, last = raw[0].as_py(), raw[-1].as_py()
+    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
+    if array.null_count == 0:
+        return shifted, first, last
+    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
+
+
+def relaxed(schema: pa.Schema) -> pa.Schema:
+    """The columns, whose members may be null: those of a variant that is null are."""
+    return pa.schema([field.with_type(nullable(field.type)) for field in schema])
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The type with members that may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(nullable(each.type)).with_nullable(True) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    return pa.list_(nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
