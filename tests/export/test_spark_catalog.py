@@ -122,14 +122,6 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
     check(table)
 
 
-def test_only_the_newest_version_is_shown(tmp_path: Path) -> None:
-    """[EX10]"""
-    table = exported(str(tmp_path / "t"))
-    with pytest.raises(mc.errors.UsageError, match=r"version 1 cannot be exported to spark-catalog: .* newest version, 2"):
-        table.export("spark-catalog", version=1)
-    assert table.export("spark-catalog", version=2).version == 2
-
-
 def test_the_log_of_another_table_is_left(tmp_path: Path) -> None:
     """[EX4] [EX9]"""
     path = str(tmp_path / "t")
