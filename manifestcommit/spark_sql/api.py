@@ -20,15 +20,10 @@ def named_paths(name: str, value: Any) -> Any:
     return {_NAME(name, each): root(name, path) for each, path in value.items()}
 
 
-def one_or_several(name: str, value: Any) -> Any:
-    return named_paths(name, value) if isinstance(value, Mapping) else root(name, value)
-
-
-@checked(tables=one_or_several, name=optional(_NAME))
+@checked(tables=named_paths)
 def attach(
     spark: SparkSession,
-    tables: Mapping[str, Path] | Path,
-    name: str | None = None,
+    tables: Mapping[str, Path],
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
@@ -41,8 +36,7 @@ def attach(
 
     Args:
         spark: the session.
-        tables: name -> path, such as {"flights": "/lake/flights"}; or one path, with `name`.
-        name: the name of the one table; by default the mapping has the names.
+        tables: name -> path, such as {"flights": "/lake/flights"}.
         storage_options: what reaches the object stores of these tables, as for s3fs, adlfs or
             gcsfs; by default the environment.
 
@@ -58,17 +52,9 @@ def attach(
 
     Spec: SP50.
     """
-    if isinstance(tables, Mapping) == (name is not None):
-        raise wrong(
-            "name",
-            name,
-            "a name beside one path, and none beside a mapping, which has its own",
-            "mc.attach(spark, '/lake/flights', 'flights')",
-        )
     from .execution import attach_all  # late: pyspark is an extra
 
-    several = tables if isinstance(tables, Mapping) else {str(name): tables}
-    return attach_all(spark, several, storage_options)
+    return attach_all(spark, tables, storage_options)
 
 
 @checked(

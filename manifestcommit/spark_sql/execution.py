@@ -140,7 +140,7 @@ class Names:
             raise UsageError(
                 f"{shown!r} is no table that is attached to this session, and "
                 "only such tables are changed; nothing was done. Attach it with "
-                f"mc.attach(spark, path, {name[-1]!r}), name it in tables={{…}}, or write "
+                f"mc.attach(spark, {{{name[-1]!r}: path}}), name it in tables={{…}}, or write "
                 "manifestcommit.`path`",
                 argument="statement",
             )
@@ -468,7 +468,7 @@ class Execution:
     def refresh(self, statement: sql.Refresh) -> dict[str, int]:
         place = Names(self._spark, None, None).changed(statement.target)
         if not place.name:
-            raise refusal("it has no name in this session", "mc.attach(spark, path, name)")
+            raise refusal("it has no name in this session", "mc.attach(spark, {name: path})")
         return attach_all(self._spark, {place.name: place.path}, place.options)
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:

@@ -35,7 +35,7 @@ def run(spark: Any, root: str) -> Iterator[Callable[..., Any]]:
     """A statement over `t`, a table with a hostile root, one null partition and rows; the session forgets its names afterwards."""
     mc.write(table_of(ROWS), root, partition_by="day")
     before = {view.name for view in spark.catalog.listTables()}
-    mc.attach(spark, root, "t")
+    mc.attach(spark, {"t": root})
     yield lambda statement, **options: mc.sql(spark, statement, **options)
     for view in spark.catalog.listTables():
         if view.name not in before:
@@ -95,7 +95,7 @@ def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
 
 def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP47] Under two execution, several times, and while others commit."""
-    mc.attach(spark, root, "u")
+    mc.attach(spark, {"u": root})
     read, seen = mc.Table.read, []
 
     def reading(self: Any, **options: Any) -> Any:

@@ -47,7 +47,7 @@ def _partitions(table: mc.Table) -> list[str]:
 def test_sql_creates_and_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
     """[PT4] [CF16]"""
     mc.write(rows(), str(tmp_path / "source"))
-    mc.attach(spark, str(tmp_path / "source"), "source")
+    mc.attach(spark, {"source": str(tmp_path / "source")})
     path = tmp_path / "t"
     by = "day(ts), bucket(4, `user`), truncate(1, name)"
     mc.sql(spark, f"CREATE TABLE made USING manifestcommit PARTITIONED BY ({by}) LOCATION '{path}' AS SELECT * FROM source")
