@@ -31,8 +31,8 @@ def attach(
 
     Each name becomes a temporary view, which shows the newest version as of this call and nothing
     later, with its true size. `mc.sql` knows the names, too, and reads the newest version each
-    time. Attach a table again, or `REFRESH TABLE`, and the view shows the version that is newest
-    then. Names live as long as the session, and no other session knows them.
+    time. Attach a table again, and the view shows the version that is newest then. Names live as
+    long as the session, and no other session knows them.
 
     Args:
         spark: the session.
@@ -78,9 +78,9 @@ def sql(
 
     A query reads each table at one version for the whole statement, the newest one by default.
     Statements that change a table are this library's own operations, atomic and with typed
-    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE, OPTIMIZE,
-    VACUUM. CREATE TABLE names the new table in the session. What is not understood is refused
-    before anything is done. Other names are Spark's.
+    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE. CREATE TABLE
+    names the new table in the session. What is not understood is refused before anything is done.
+    Other names are Spark's.
 
     Args:
         spark: the session.
@@ -101,9 +101,7 @@ def sql(
             by default the environment.
 
     Returns:
-        For a query a Spark DataFrame. For changes of rows and columns the outcome, for the others
-        what the method of `Table` returns: `history`, `compact`, `gc`, and `plan_gc` for DRY RUN;
-        for REFRESH what `attach` returns.
+        For a query a Spark DataFrame, for a change the outcome.
 
     Raises:
         UsageError: the statement is not understood, changes a table that is not attached, or an

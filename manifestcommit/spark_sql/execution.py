@@ -349,7 +349,7 @@ _DECLARED: dict[str, tuple[str, ...]] = {
     "merge": ("key", "watermarks", "publish", *_NOTED),
     "delete": ("key", "publish", *_NOTED),
     "update": ("key", "publish", *_NOTED),
-    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
+    "select": (),
 }
 
 
@@ -465,12 +465,6 @@ class Execution:
         method = getattr(self._names.changed(statement.target).table(), statement.method)
         return method(*statement.arguments, **statement.options, **self._declared)
 
-    def refresh(self, statement: sql.Refresh) -> dict[str, int]:
-        place = Names(self._spark, None, None).changed(statement.target)
-        if not place.name:
-            raise refusal("it has no name in this session", "mc.attach(spark, {name: path})")
-        return attach_all(self._spark, {place.name: place.path}, place.options)
-
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
         given = {**options, **self._declared}
         made: Outcome = job.write(df, place.path, storage_options=place.options, **given)
@@ -512,7 +506,6 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
-    sql.Refresh: Execution.refresh,
 }
 
 

@@ -93,11 +93,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
-class Refresh(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-
-
-Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
+Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -110,6 +106,10 @@ _ELSEWHERE = {
     "MSCK": "mc.Table(path).adopt()",
     "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
+    **dict.fromkeys(("DESC", "DESCRIBE"), "mc.Table(path).history(), schema or describe()"),
+    "OPTIMIZE": "mc.Table(path).compact(where=…, sort_by=…)",
+    "VACUUM": "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc",
+    "REFRESH": "mc.attach(spark, {name: path}) once more",
     "EXPLAIN": "mc.sql(spark, query).explain(), or dry_run=True of a method of mc.Table(path)",
 }
 
@@ -463,59 +463,13 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
     return found
 
 
-def _describe(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).history(), schema or describe()"
-    if not scanner.take("DESC"):
-        scanner.expect("DESCRIBE")
-    scanner.expect("HISTORY")
-    target = scanner.name()
-    limit = scanner.number() if scanner.take("LIMIT") else None
-    scanner.expect_end()
-    return Call(target=target, method="history", arguments=(limit,))
-
-
-def _optimize(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).compact(where=…, sort_by=…)"
-    scanner.expect("OPTIMIZE")
-    target, where = scanner.name(), None
-    if scanner.take("WHERE"):
-        where = requalified(scanner.until("ZORDER"), {target[-1].lower(): ""}, scanner.instead)
-    scanner.expect_end()
-    return Call(target=target, method="compact", options={"where": where})
-
-
-def _vacuum(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc"
-    scanner.expect("VACUUM")
-    target, kept = scanner.name(), {}
-    if scanner.take("RETAIN"):
-        kept = {"keep_for": f"{scanner.number()}h"}
-        scanner.expect("HOURS")
-    method = "plan_gc" if scanner.take("DRY", "RUN") else "gc"
-    scanner.expect_end()
-    return Call(target=target, method=method, options=kept)
-
-
-def _refresh(scanner: Scanner) -> Statement:
-    scanner.expect("REFRESH")
-    scanner.take("TABLE")
-    target = scanner.name()
-    scanner.expect_end()
-    return Refresh(target=target)
-
-
 _KNOWN: dict[str, Callable[[Any], Statement]] = {
     "ALTER": _alter,
     "CREATE": _create,
     "DELETE": _delete,
-    "DESC": _describe,
-    "DESCRIBE": _describe,
     "INSERT": _insert,
     "MERGE": _merge,
-    "OPTIMIZE": _optimize,
-    "REFRESH": _refresh,
     "UPDATE": _update,
-    "VACUUM": _vacuum,
     "WITH": _with,
 }
 
