@@ -78,18 +78,17 @@ def sql(
 
     A query reads each table at one version for the whole statement, the newest one by default.
     Statements that change a table are this library's own operations, atomic and with typed
-    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE. CREATE TABLE
-    names the new table in the session. What is not understood is refused before anything is done.
-    Other names are Spark's.
+    outcomes: INSERT, DELETE, UPDATE, MERGE, ALTER TABLE. What is not understood is refused before
+    anything is done. Other names are Spark's.
 
     Args:
         spark: the session.
         statement: the statement. A table is an attached name, or a path as in
             ``manifestcommit.`/lake/flights` ``.
-        key: an idempotency key for INSERT, DELETE, UPDATE, MERGE and CREATE TABLE: a rerun with the
-            same key does nothing; by default none.
-        watermarks: source -> (start, end), half-open, as for `write`, for INSERT, MERGE and CREATE
-            TABLE: they advance with the commit; by default none.
+        key: an idempotency key for INSERT, DELETE, UPDATE and MERGE: a rerun with the same key
+            does nothing; by default none.
+        watermarks: source -> (start, end), half-open, as for `write`, for INSERT and MERGE: they
+            advance with the commit; by default none.
         based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
             query reads.
         publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `staged` opens it by

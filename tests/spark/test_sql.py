@@ -163,7 +163,7 @@ def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
     """[SP47] [SP48] They are read, and never changed."""
     spark.range(2).createOrReplaceTempView("mine")
     assert rows(run("SELECT count(*) FROM t, mine, range(3) WHERE mine.id < 5")) == [(18,)]
-    for statement in ("INSERT INTO mine VALUES (1)", "DELETE FROM mine", "CREATE TABLE mine AS SELECT 1", "DELETE FROM spark_catalog.t"):
+    for statement in ("INSERT INTO mine VALUES (1)", "DELETE FROM mine", "DELETE FROM spark_catalog.t"):
         with pytest.raises(UsageError, match="is no table that is attached"):
             run(statement)
     assert spark.table("mine").count() == 2
@@ -292,33 +292,6 @@ def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> 
         run("MERGE INTO t USING (SELECT `n b`, x FROM s) s ON s.`n b` = t.`n b` WHEN MATCHED AND true THEN UPDATE SET *")
     with pytest.raises(UsageError, match="reads the table that it changes"):
         run("MERGE INTO t USING (SELECT * FROM t) s ON s.`n b` = t.`n b` WHEN MATCHED THEN UPDATE SET *")
-
-
-def test_create_table_as_select(spark: Any, run: Any, root: str) -> None:
-    """[SP48] Once; an interrupted one is done by its rerun; no table that has rows is written into."""
-    path = f"{root} new"
-    statement = "CREATE TABLE new USING manifestcommit PARTITIONED BY (day) LOCATION '/…' AS SELECT * FROM t"
-    with pytest.raises(UsageError, match="Error tokenizing"):
-        run(statement.replace("/…", path))  # its name has quotes
-    statement = "CREATE TABLE new USING manifestcommit PARTITIONED BY (day) AS SELECT * FROM t"
-    mc.create_table(path, SCHEMA, partition_by="day")  # all that a killed run leaves
-    first, again = (run(statement, key="c", tables={"new": path}) for _ in range(2))
-    assert (first.kind, again.kind, again.version) == ("committed", "already_committed", first.version)
-    assert held(path) == held(root) and mc.Table(path).describe()["partition_by"] == ["day"]
-    assert rows(run("SELECT count(*) FROM new")) == rows(spark.sql("SELECT count(*) FROM new")) == [(3,)]
-    with pytest.raises(UsageError, match="there is a table at"):
-        run(statement)
-    assert run("CREATE TABLE IF NOT EXISTS new AS SELECT * FROM t").kind == "unchanged"
-    assert held(path) == held(root)
-
-
-def test_a_new_table_where_the_statement_says(spark: Any, run: Any, tmp_path: Any) -> None:
-    """[SP48]"""
-    assert run(f"CREATE TABLE here LOCATION '{tmp_path}/a b%20c+d' AS SELECT 1 AS a").committed
-    assert run(f"CREATE TABLE manifestcommit.`{tmp_path}/é=#` AS SELECT * FROM here").committed
-    assert rows(run(f"SELECT * FROM manifestcommit.`{tmp_path}/é=#`")) == rows(spark.table("here")) == [(1,)]
-    with pytest.raises(UsageError, match="names a table already"):
-        run(f"CREATE TABLE here LOCATION '{tmp_path}/other' AS SELECT 1 AS a")
 
 
 def test_columns_and_properties(run: Any, root: str) -> None:
