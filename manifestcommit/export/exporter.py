@@ -13,7 +13,7 @@ from ..format import object_names
 from ..format.fields import Schema
 from ..format.snapshot import Snapshot
 from ..log.table_context import EXPORT_FORMATS, ExportLag, TableContext
-from ..log.version_chain import Head, next_state, read_object, read_version
+from ..log.version_chain import Head, next_state, read_object
 from ..protocol.conflict import is_readable
 from ..scan.planning import entries_table
 from ..store import ObjectInfo
@@ -45,37 +45,12 @@ FORMATS: dict[str, ModuleType] = {
 }
 
 
-def export_format(ctx: TableContext, head: Head, format: str, chosen: int | None = None) -> Export:
-    """Export the head in one format, or the chosen version of it."""
+def export_format(ctx: TableContext, head: Head, format: str) -> Export:
+    """Export the head in one format."""
     exporter = FORMATS[format]
-    if chosen is not None:
-        head = _older(ctx, head, format, chosen)
     check_columns(ctx, head.snapshot.schema)
     version = exporter.export(ctx, head)
     return Export(format=format, version=version, location=exporter.location(ctx.store))
-
-
-def _older(ctx: TableContext, head: Head, format: str, chosen: int) -> Head:
-    """A readable version, with the tags and the expiry of the head; UsageError if the export shows
-    a later one: what it shows as the newest never goes back. [EX2]"""
-    old = read_version(ctx.store, head, chosen)
-    if format == SPARK and chosen != head.version:
-        raise UsageError(
-            f"version {chosen} cannot be exported to {SPARK}: what Spark's catalog shows is the "
-            f"newest version, {head.version}. `read_committed` reads older ones"
-        )
-    shown = FORMATS[format].exported_version(ctx.store, chosen)
-    if shown is not None and shown > chosen:
-        raise UsageError(
-            f"version {chosen} cannot be the newest that others see: the export of "
-            f"{ctx.store.url} to {format} shows version {shown} already, and never goes back. "
-            "Its readers find an older version by time travel; to take back what was committed "
-            "since, roll the table back, which commits a new version"
-        )
-    now = msgspec.structs.replace(
-        old.snapshot, tags=head.snapshot.tags, expired=head.snapshot.expired
-    )
-    return msgspec.structs.replace(old, snapshot=now)
 
 
 def create_table_sql(ctx: TableContext, name: str) -> str:

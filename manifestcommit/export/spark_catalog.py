@@ -8,7 +8,7 @@ lists the folder instead of reading the log gets an error and not an empty table
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -25,61 +25,20 @@ from ..format.fields import (
     MapType,
     Schema,
     StructType,
-    WireValue,
     decimal_parts,
     show_path,
     type_text,
     walk,
 )
-from ..format.partitioning import NULL_FOLDER, folder
 from ..format.snapshot import Snapshot
 from ..format.spark_json import comment_of, has_collation
-from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..runtime.environment import STARTS
-from ..scan.engine_readers import folders_of, may_prune
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns
 from .file_columns import entries_since, not_ours
-
-# Whether Spark reads the values of partition columns from the names of folders as they are.
-
-_ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
-
-
-def are_shown(entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str) -> bool:
-    """Whether the folders of these files show Spark exactly the values that the entries hold.
-
-    entries: of files with rows; url: of the table, in which no folder may look like a partition's.
-    """
-    above = url.split("/")
-    if any("=" in part or part.lower() == "_temporary" for part in above):
-        return False
-    types = {field.type for field in partition_fields(schema, partition_by)}
-    if not may_prune(schema, partition_by) or types != {"string"}:
-        return False
-    found = folders_of(entries, schema, partition_by)
-    values = {} if found is None else found.values
-    return bool(values) and all(
-        tuple(map(_value, name.split("/"))) == own for name, own in values.items()
-    )
-
-
-def text_folder(schema: Schema, partition_by: Sequence[int]) -> str:
-    """A folder in which each partition column is plainly a text, and which holds nothing."""
-    ids = tuple(partition_by)
-    return folder(schema, ids, ("text",) * len(ids))
-
-
-def _value(component: str) -> WireValue:
-    """What Spark makes of the name of a folder."""
-    text = component.partition("=")[2]
-    if text == NULL_FOLDER:
-        return None
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-
 
 # The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
 
@@ -110,30 +69,22 @@ def check_schema(schema: Schema) -> None:
             )
 
 
-def create_table(name: str, schema: Schema, location: str, from_folders: Sequence[int] = ()) -> str:
-    """The statement that makes a table of the exported folder.
-
-    from_folders: the partition columns whose values Spark reads from folders. They are not
-    declared: Spark adds them, and drops all declared types where they are.
-    """
-    declared = (_column(field) for field in schema.fields if field.id not in from_folders)
-    columns = ",\n".join(f"  {column}" for column in declared)
-    chosen = _options(schema, bool(from_folders)).items()
-    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in chosen)
+def create_table(name: str, schema: Schema, location: str) -> str:
+    """The statement that makes a table of the exported folder."""
+    columns = ",\n".join(f"  {_column(field)}" for field in schema.fields)
+    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in _options(schema))
     return (
         f"CREATE TABLE {_quoted_name(name)} (\n{columns}\n)\nUSING parquet\n"
         f"OPTIONS ({options})\nLOCATION {_text(location)}"
     )
 
 
-def _options(schema: Schema, partitioned: bool) -> Mapping[str, str]:
+def _options(schema: Schema) -> Iterable[tuple[str, str]]:
     """What Spark's scan needs so that no setting of a session changes rows: other programs' files
     with float columns may be added later."""
     floats = any(field.type in FLOATS for _, field in walk(schema.fields))
-    options = spark_json.SCAN_OPTIONS | {
-        "recursiveFileLookup": "false" if partitioned else "true",
-    }
-    return options | (spark_json.UNPRUNED | spark_json.TWO_ZEROS if floats else {})
+    options = spark_json.SCAN_OPTIONS | {"recursiveFileLookup": "true"}
+    return (options | (spark_json.UNPRUNED | spark_json.TWO_ZEROS if floats else {})).items()
 
 
 def _quoted_name(name: str) -> str:
@@ -307,37 +258,19 @@ def _put(ctx: TableContext, head: Head, shown: _Shown | None) -> None:
 def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     """The log: a file without bytes that says what it shows, and the files that have rows."""
     files = entries.filter(pc.greater(entries.column("rows"), 0))
-    names = [GUARD]
-    if by_folders(base, snapshot, files):
-        assert snapshot.schema is not None
-        names.append(f"{text_folder(snapshot.schema, snapshot.partition_by)}none")
-    elif files.num_rows:
-        names += [f"{FOLDER}{name}" for name in _NOT_BY_FOLDERS]
+    names = [GUARD, *(f"{FOLDER}{name}" for name in _NOT_BY_FOLDERS)]
     listed = [(name, 0) for name in names]  # Spark opens no file without bytes
     sizes = zip(files.column("path").to_pylist(), files.column("bytes").to_pylist(), strict=True)
     first = f'"manifestcommit":{{"table":"{snapshot.table_id}","version":{snapshot.version}}},'
     return spark_json.lines(base, [*listed, *sizes], first=first)
 
 
-def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
-    """Whether Spark may read partition values from the folders. files: entries with rows."""
-    schema = snapshot.schema or _NONE
-    return are_shown(files, schema, snapshot.partition_by, base)
-
-
 def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
-    """The statement that gives the export a name in Spark's catalog, which finds the columns of
-    folders in the log: exports the version first. [EX10]"""
+    """The statement that gives the export a name in Spark's catalog: exports the version first.
+    [EX10]"""
     _quoted_name(name)  # before anything is written
     export(ctx, head)
-    snapshot = head.snapshot
-    entries = entries_table(ctx, snapshot, in_order=False)
-    files = entries.filter(pc.greater(entries.column("rows"), 0))
-    from_folders: tuple[int, ...] = ()
-    if by_folders(_base(ctx.store), snapshot, files):
-        from_folders = snapshot.partition_by
-    schema = snapshot.schema or _NONE
-    return create_table(name, schema, location(ctx.store), from_folders)
+    return create_table(name, head.snapshot.schema or _NONE, location(ctx.store))
 
 
 def before_deletion(ctx: TableContext, head: Head) -> None:

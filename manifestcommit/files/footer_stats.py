@@ -147,14 +147,6 @@ def column_stats(
     return stats
 
 
-def group_stats(metadata: Any, leaf: TrackedLeaf) -> list[ColumnStats]:
-    """What the footer alone says about one leaf in each row group; nothing of NaNs. [RD13]"""
-    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-    return [
-        _leaf_stats([group.column(leaf.position)], leaf, metadata.created_by) for group in groups
-    ]
-
-
 def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
     kept = ColumnStats(
         nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups)

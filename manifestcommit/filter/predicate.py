@@ -16,11 +16,10 @@ in its place makes true. Operators that test for null take a column, never a pre
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
@@ -579,50 +578,6 @@ def _after_prefix(prefix: str) -> str | None:
             # skip the surrogates, which are not text
             return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
     return None
-
-
-# --- As JSON ---
-
-# Literals that JSON lacks: how each is written as a text, and read.
-_LITERALS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
-    "bytes": (bytes.hex, bytes.fromhex),
-    "Decimal": (str, Decimal),
-    "datetime": (datetime.isoformat, datetime.fromisoformat),
-    "date": (date.isoformat, date.fromisoformat),
-    "timedelta": (
-        lambda value: str(value // timedelta(microseconds=1)),
-        lambda text: timedelta(microseconds=int(text)),
-    ),
-}
-_OTHERS = (bytes, Decimal, datetime, date, timedelta)
-
-
-def spell_predicate(predicate: Predicate) -> str:
-    """Encode as ASCII; `Unknown`, which excludes no row, where a literal is of an unknown type."""
-    try:
-        plain = msgspec.to_builtins(predicate, builtin_types=_OTHERS)
-    except TypeError as error:
-        return spell_predicate(Unknown(why=str(error)))
-    return json.dumps(
-        plain, default=lambda value: {(name := type(value).__name__): _LITERALS[name][0](value)}
-    )
-
-
-def parse_predicate(text: str) -> Predicate:
-    """Decode a text from `spell_predicate`; UsageError for any other text."""
-    try:
-        found: Predicate = msgspec.convert(json.loads(text, object_hook=_literal), Predicate)
-    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise UsageError(
-            f"a text that is no predicate: {type(error).__name__}; nothing was read"
-        ) from error
-    return found
-
-
-def _literal(node: dict[str, Any]) -> Any:
-    """The literal that an object of JSON stands for, or the object."""
-    name = next(iter(node), "")
-    return _LITERALS[name][1](node[name]) if name in _LITERALS else node
 
 
 # --- The partitions that a condition reads ---

@@ -5,7 +5,6 @@ bounds, column by column. [RD6] [RD8]
 from __future__ import annotations
 
 import itertools
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +15,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..files.footer_stats import group_stats, tracked_leaves
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..filter.transforms import virtual_fields, with_transforms
 from ..format import codec, manifest_table, values
@@ -285,62 +283,6 @@ def _zeros(length: int) -> pa.Array:
 
 def _at(items: Sequence[WireValue], index: int) -> WireValue:
     return items[index] if index < len(items) else None
-
-
-# Prunes row groups: which ones of a data file a reader must decode, by the statistics in its
-# footer.
-
-
-def matching_groups(
-    metadata: Any, file_schema: pa.Schema, schema: Schema, predicate: Predicate | None
-) -> Sequence[int]:
-    """The numbers of the row groups that may hold a row for which the predicate is true; all,
-    without a predicate. [RD13]
-
-    metadata, file_schema: of the Parquet file; schema: the table's, whose names the predicate uses.
-    """
-    if predicate is None:
-        return range(metadata.num_row_groups)
-    kept: list[int] = pc.indices_nonzero(
-        may_match(predicate, _Groups(metadata, file_schema, schema))
-    ).to_pylist()
-    return kept
-
-
-class _Groups:
-    """The statistics of a data file's row groups. Any may have NaN: footers do not say."""
-
-    def __init__(self, metadata: Any, file_schema: pa.Schema, schema: Schema) -> None:
-        self._metadata = metadata
-        self._named = _comparable_fields(schema)
-        self._tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, file_schema, sys.maxsize)}
-
-    @property
-    def rows(self) -> pa.Array:
-        groups = (self._metadata.row_group(index) for index in range(self._metadata.num_row_groups))
-        return pa.array([group.num_rows for group in groups], pa.int64())
-
-    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
-        field = self._named.get(column)
-        leaf = None if field is None else self._tracked.get(field.id)
-        if field is None or leaf is None:
-            return None
-        known = group_stats(self._metadata, leaf)
-        low, high = (
-            values.to_array(ends, field.type)
-            for ends in ([stats.min for stats in known], [stats.max for stats in known])
-        )
-        nans = (
-            pa.nulls(len(known), pa.int64())
-            if pa.types.is_floating(low.type)
-            else pa.repeat(pa.scalar(0, pa.int64()), len(known))
-        )
-        return ColumnBounds(
-            min=low,
-            max=high,
-            nulls=pa.array([stats.nulls for stats in known], pa.int64()),
-            nans=nans,
-        )
 
 
 _FOOTERS = 64  # manifests whose footers are evaluated together

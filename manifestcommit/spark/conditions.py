@@ -35,10 +35,11 @@ from ..filter.predicate import Predicate, Unknown
 from ..filter.sql_expression import pruning
 from ..format import arrow_schema
 from ..format.fields import Schema
+from ..rows.clauses import evaluating as evaluating_here
 from ..rows.clauses import mask_of, session_of
-from .scan import spark_schema
+from .scan import relaxed, spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
-from .tasks import Batches, mapped
+from .tasks import Batches, mapped, raising_ours
 from .versions import check_pandas, is_connect, query_loggers, sound
 
 if TYPE_CHECKING:
@@ -203,7 +204,10 @@ def understand(
 ) -> Condition:
     """The condition over tables of this schema; UsageError, naming the argument, if none. [RC2]"""
     if isinstance(condition, pc.Expression):
-        predicate = parse_expression(condition, arrow_of(schema), argument)
+        columns = arrow_of(schema)
+        predicate = parse_expression(condition, columns, argument)
+        with evaluating_here(condition):  # its types are checked before any row is read
+            mask_of(columns.empty_table(), spark_order(condition, columns))
         return Condition(predicate=predicate, given=condition, schema=schema)
     try:
         with told_once():
@@ -267,7 +271,7 @@ def evaluating(condition: Any) -> Iterator[None]:
     """Inside this block, Spark evaluates the condition for rows; UsageError if it cannot for some
     value, before anything is written. [SP5]"""
     try:
-        with told_once():
+        with told_once(), raising_ours():
             yield
     except _OF_VALUES as error:
         advice = (
@@ -290,7 +294,8 @@ def _matching(
     form: pc.Expression, columns: pa.Schema, others: bool, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     for batch in map(sound, batches):
-        mask = pc.fill_null(mask_of(side_of(batch, "", columns), form), False)
+        with evaluating_here(form):
+            mask = pc.fill_null(mask_of(side_of(batch, "", columns), form), False)
         rows = pa.Table.from_batches([batch])
         yield from rows.filter(pc.invert(mask) if others else mask).to_batches()
 
@@ -304,15 +309,5 @@ def side_of(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
 
 
 def arrow_of(schema: Schema) -> pa.Schema:
-    """The columns in Arrow, whose members may be null: those of a variant that is null are."""
-    fields = arrow_schema.arrow_schema(schema, physical=False, ids=False)
-    return pa.schema([field.with_type(nullable(field.type)) for field in fields])
-
-
-def nullable(kind: pa.DataType) -> pa.DataType:
-    """The type with members that may be null."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, nullable(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
-    return pa.list_(nullable(kind.value_type)) if pa.types.is_list(kind) else kind
+    """The columns in Arrow, as tasks have them."""
+    return relaxed(arrow_schema.arrow_schema(schema, physical=False, ids=False))

@@ -97,7 +97,6 @@ def read_snapshot(
         trust_footers=only_own or not has_floats,
         constants=constants_in(entries, schema, snapshot.partition_by, url),
         folders=folders_in(entries, schema, snapshot.partition_by),
-        predicate=predicate,
         storage_options=storage_options,
     )
     df = marked(df, mark_of(snapshot.table_id, url, snapshot.version))

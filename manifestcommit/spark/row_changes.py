@@ -41,13 +41,12 @@ from .conditions import (
     arrow_of,
     check_repeatable,
     evaluating,
-    nullable,
     side_of,
     told_once,
     understand,
 )
 from .dataframe import read_snapshot
-from .scan import check_running, marks_of, quoted, read_files, read_named, spark_schema
+from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema
 from .tasks import check_reachable, mapped, raising_ours
 from .versions import frame_of, is_connect, sound
 from .writing import write_dataframe
@@ -235,7 +234,7 @@ class SparkRows:
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
         files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
-        df = read_named(
+        df = read_files(
             self._spark,
             self._ctx.store.url,
             list(files),

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,8 @@ import zstandard
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..errors import StoreError, UsageError
+from ..errors import UsageError
 from ..files.foreign_footer import damaged_file
-from ..filter.predicate import Predicate, parse_predicate, spell_predicate
 from ..format import spark_json
 from ..format.entries import pack_bins
 from ..format.fields import FLOATS, MARK, Schema, WireValue, walk
@@ -34,7 +33,6 @@ from ..format.values import to_array
 from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
-from ..scan.planning import matching_groups
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
@@ -87,12 +85,10 @@ class FilesReader(DataSourceReader):
         struct: StructType,
         *,
         constants: Constants = Constants(),  # noqa: B008  # frozen
-        predicate: Predicate | None = None,
         name_column: str | None = None,
         storage_options: StorageOptions,
     ) -> None:
-        """predicate: true for every wanted row; row groups without such rows may be skipped.
-        name_column: a column of `struct` for the path of each row's file, if there is one."""
+        """name_column: a column of `struct` for the path of each row's file, if there is one."""
         names = {field.name: field.file_name for field in schema.fields}
         if name_column is not None:
             names[name_column] = _NAME
@@ -101,7 +97,6 @@ class FilesReader(DataSourceReader):
         self.schema = schema
         self.struct = struct
         self.constants = constants
-        self.predicate = predicate
         self.storage_options = storage_options
         self.file_names = tuple(names[field.name] for field in struct.fields)
 
@@ -121,8 +116,7 @@ class FilesReader(DataSourceReader):
 
         def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:
             present = set(file.schema_arrow.names)
-            groups = matching_groups(file.metadata, file.schema_arrow, self.schema, self.predicate)
-            return groups, [name for name in self.file_names if name in present]
+            return range(file.num_row_groups), [n for n in self.file_names if n in present]
 
         def decode(portion: Portion) -> Iterator[pa.RecordBatch]:
             known = dict(
@@ -173,12 +167,80 @@ def fitted(
     """
     present = set(batch.schema.names)
     columns = [
-        batch.column(name).cast(field.type)
+        _fit(batch.column(name), field.type)
         if name in present
         else _repeat(filled.get(name), batch.num_rows, field.type)
         for name, field in zip(file_names, target, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The array as `target`: members by name, missing ones null, no cast that changes a value."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type.equals(target):
+        return array
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+        flat = array.flatten()
+        members = [
+            _fit(flat[names[field.name]], field.type)
+            if field.name in names
+            else pa.nulls(len(array), field.type)
+            for field in target
+        ]
+        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
+    if pa.types.is_list(target) and pa.types.is_list(array.type):
+        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        entries = pa.struct([target.key_field, target.item_field])
+
+        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
+            return pa.StructArray.from_arrays(
+                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
+            )
+
+        offsets, first, last = _offsets(array)
+        values = fit_entries(
+            array.keys.slice(first, last - first), array.items.slice(first, last - first)
+        )
+        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
+    return array.cast(target)
+
+
+def _fit_list(
+    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
+    offsets, first, last = _offsets(array)
+    return pa.ListArray.from_arrays(
+        offsets, fit(array.values.slice(first, last - first)), type=target
+    )
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from zero, null if the list is null; and the bounds of the values that they cover."""
+    raw = array.offsets
+    first, last = raw[0].as_py(), raw[-1].as_py()
+    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
+    if array.null_count == 0:
+        return shifted, first, last
+    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
+
+
+def relaxed(schema: pa.Schema) -> pa.Schema:
+    """The columns, whose members may be null: those of a variant that is null are."""
+    return pa.schema([field.with_type(nullable(field.type)) for field in schema])
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    """The type with members that may be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(nullable(each.type)).with_nullable(True) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    return pa.list_(nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
@@ -248,7 +310,7 @@ def read_files(
     trust_footers: bool = True,
     constants: Constants | None = None,
     folders: PartitionFolders | None = None,
-    predicate: Predicate | None = None,
+    name_column: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never
@@ -259,13 +321,14 @@ def read_files(
     unless `constants` has its value. Files with constants are read in tasks. Nothing is listed:
     10,000 files plan in about half a second. columns: all that the caller will use; others may be
     omitted. folders: those of the files without constants, if Spark may prune by them [RD43].
-    predicate: the caller's filter; rows that it excludes may be omitted, too. [RD13]
-    trust_footers: False if a file of another writer has float columns, whose footers omit NaN.
+    name_column: one more column, with the path of each row's file; then tasks read, since the name
+    that Spark itself reports (a URL, escaped) differs between its sources. trust_footers: False if
+    a file of another writer has float columns, whose footers omit NaN.
     """
     check_reachable(root_url)
     given = StorageOptions(storage_options)
     check_files(open_store(root_url, given), (path for path, _ in files))
-    if not files:
+    if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
     plan = _ReadPlan(
         url=root_url,
@@ -273,48 +336,19 @@ def read_files(
         schema=schema,
         columns=tuple(columns) if columns else None,
         constants=constants or Constants(),
-        predicate="" if predicate is None else spell_predicate(predicate),
+        name_column=name_column,
     )
     own = [file for file in files if file[0] not in plan.constants.values]
-    base = _native_base(spark, root_url, own, schema)
-    if base is None:
+    base = None if name_column else _native_base(spark, root_url, own, schema)
+    options = _scan_options(schema, trust_footers)
+    scanned = None if base is None else _scan(spark, base, own, schema, options, folders)
+    if scanned is None:
         return _read_in_tasks(spark, plan, given)
-    scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers), folders)
     if len(own) == len(files):
         return scanned
     adopted = tuple(file for file in files if file[0] in plan.constants.values)
     others = _read_in_tasks(spark, msgspec.structs.replace(plan, files=adopted), given)
     return scanned.select(*(quoted(name) for name in others.columns)).union(others)
-
-
-def read_named(
-    spark: SparkSession,
-    root_url: str,
-    files: Sequence[tuple[str, int]],
-    schema: Schema,
-    *,
-    columns: Sequence[str],
-    name_column: str,
-    constants: Constants | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """These columns of exactly these files' rows, and each row's file path in the column
-    `name_column`. [SP4]
-
-    Read in tasks: the file name that Spark itself reports (a URL, escaped) differs between its
-    sources.
-    """
-    check_reachable(root_url)
-    given = StorageOptions(storage_options)
-    plan = _ReadPlan(
-        url=root_url,
-        files=tuple(files),
-        schema=schema,
-        columns=tuple(columns),
-        constants=constants or Constants(),
-        name_column=name_column,
-    )
-    return _read_in_tasks(spark, plan, given)
 
 
 def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
@@ -360,30 +394,17 @@ def _scan(
     schema: Schema,
     options: Mapping[str, str],
     folders: PartitionFolders | None,
-) -> DataFrame:
+) -> DataFrame | None:
+    """Spark's own scan; None where it would read other files than these. [SP4]"""
     physical = spark_schema(schema, physical=True)
     if folders is not None:
         pruned = _partitioned(spark, base, files, physical, options, folders)
         if pruned is not None:
             return _named(pruned, schema)
     df, planned = _through_sink_log(spark, base, files, physical, options)
+    # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or it reads the log otherwise
     if planned != len(files):
-        # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or this Spark reads the log
-        # differently: name the files one by one.
-        one_by_one = {**options, "__globPaths__": "false"}
-        df = (
-            spark.read.format(_PARQUET)
-            .schema(physical)
-            .options(**one_by_one)
-            .load([f"{base}/{path}" for path, _ in files])
-        )
-        planned = _planned_files(df)
-    if planned != len(files):
-        raise StoreError(
-            f"Spark would read {planned} files of {base} where the snapshot lists "
-            f"{len(files)}; nothing was read. Read with "
-            'spark.read.format("manifestcommit").load(path) instead.'
-        )
+        return None
     return df if all(field.physical is None for field in schema.fields) else _named(df, schema)
 
 
@@ -518,7 +539,6 @@ class PlannedRead(StoreSource):
             plan.schema,
             schema,
             constants=plan.constants,
-            predicate=parse_predicate(plan.predicate) if plan.predicate else None,
             name_column=plan.name_column,
             storage_options=self.storage_options,
         )
@@ -545,7 +565,6 @@ class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None
     constants: Constants = Constants()
     name_column: str | None = None
-    predicate: str = ""  # from `spell_predicate`
 
 
 def _read_in_tasks(

@@ -18,33 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "FEATURES",
-    "NEWER_PATTERNS",
-    "OLDEST",
-    "SPARK",
-    "UNREAD_TYPES",
+__all__ = [  # what has moved
     "DataSource",
     "DataSourceArrowWriter",
     "DataSourceReader",
     "DataSourceStreamArrowWriter",
     "DataSourceStreamReader",
-    "Feature",
     "InputPartition",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxFiles",
     "SupportsTriggerAvailableNow",
     "WriterCommitMessage",
-    "arrow_schema_of",
-    "check_feature",
-    "check_pandas",
-    "frame_of",
-    "has",
-    "is_connect",
-    "query_loggers",
-    "sound",
-    "version_of",
 ]
 
 Version = tuple[int, int]

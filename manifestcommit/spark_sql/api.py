@@ -20,15 +20,10 @@ def named_paths(name: str, value: Any) -> Any:
     return {_NAME(name, each): root(name, path) for each, path in value.items()}
 
 
-def one_or_several(name: str, value: Any) -> Any:
-    return named_paths(name, value) if isinstance(value, Mapping) else root(name, value)
-
-
-@checked(tables=one_or_several, name=optional(_NAME))
+@checked(tables=named_paths)
 def attach(
     spark: SparkSession,
-    tables: Mapping[str, Path] | Path,
-    name: str | None = None,
+    tables: Mapping[str, Path],
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]:
@@ -36,13 +31,12 @@ def attach(
 
     Each name becomes a temporary view, which shows the newest version as of this call and nothing
     later, with its true size. `mc.sql` knows the names, too, and reads the newest version each
-    time. Attach a table again, or `REFRESH TABLE`, and the view shows the version that is newest
-    then. Names live as long as the session, and no other session knows them.
+    time. Attach a table again, and the view shows the version that is newest then. Names live as
+    long as the session, and no other session knows them.
 
     Args:
         spark: the session.
-        tables: name -> path, such as {"flights": "/lake/flights"}; or one path, with `name`.
-        name: the name of the one table; by default the mapping has the names.
+        tables: name -> path, such as {"flights": "/lake/flights"}.
         storage_options: what reaches the object stores of these tables, as for s3fs, adlfs or
             gcsfs; by default the environment.
 
@@ -58,17 +52,9 @@ def attach(
 
     Spec: SP50.
     """
-    if isinstance(tables, Mapping) == (name is not None):
-        raise wrong(
-            "name",
-            name,
-            "a name beside one path, and none beside a mapping, which has its own",
-            "mc.attach(spark, '/lake/flights', 'flights')",
-        )
     from .execution import attach_all  # late: pyspark is an extra
 
-    several = tables if isinstance(tables, Mapping) else {str(name): tables}
-    return attach_all(spark, several, storage_options)
+    return attach_all(spark, tables, storage_options)
 
 
 @checked(
@@ -92,18 +78,17 @@ def sql(
 
     A query reads each table at one version for the whole statement, the newest one by default.
     Statements that change a table are this library's own operations, atomic and with typed
-    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE, OPTIMIZE,
-    VACUUM. CREATE TABLE names the new table in the session. What is not understood is refused
-    before anything is done. Other names are Spark's.
+    outcomes: INSERT, DELETE, UPDATE, MERGE, ALTER TABLE. What is not understood is refused before
+    anything is done. Other names are Spark's.
 
     Args:
         spark: the session.
         statement: the statement. A table is an attached name, or a path as in
             ``manifestcommit.`/lake/flights` ``.
-        key: an idempotency key for INSERT, DELETE, UPDATE, MERGE and CREATE TABLE: a rerun with the
-            same key does nothing; by default none.
-        watermarks: source -> (start, end), half-open, as for `write`, for INSERT, MERGE and CREATE
-            TABLE: they advance with the commit; by default none.
+        key: an idempotency key for INSERT, DELETE, UPDATE and MERGE: a rerun with the same key
+            does nothing; by default none.
+        watermarks: source -> (start, end), half-open, as for `write`, for INSERT and MERGE: they
+            advance with the commit; by default none.
         based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
             query reads.
         publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `staged` opens it by
@@ -115,9 +100,7 @@ def sql(
             by default the environment.
 
     Returns:
-        For a query a Spark DataFrame. For changes of rows and columns the outcome, for the others
-        what the method of `Table` returns: `history`, `compact`, `gc`, and `plan_gc` for DRY RUN;
-        for REFRESH what `attach` returns.
+        For a query a Spark DataFrame, for a change the outcome.
 
     Raises:
         UsageError: the statement is not understood, changes a table that is not attached, or an

@@ -6,7 +6,6 @@ file, learns of a name, a path or an option.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import job
-from ..errors import SchemaMismatchError, TableNotFoundError, UsageError
+from ..errors import SchemaMismatchError, UsageError
 from ..filter.sql_expression import compile_condition
 from ..format.evolution import find_column, fit
 from ..format.fields import (
@@ -124,12 +123,8 @@ class Names:
         if len(name) == 1:
             return self._known.get(name[0].lower())
         if len(name) == 2 and name[0].lower() == _PATHS:
-            return self.at(name[1])
+            return Place(path=name[1], options=StorageOptions(self._options))
         return None
-
-    def at(self, path: str) -> Place:
-        """The table at a path that the statement names."""
-        return Place(path=path, options=StorageOptions(self._options))
 
     def changed(self, name: Name) -> Place:
         """The table of that name, which a statement changes. UsageError if there is none."""
@@ -139,7 +134,7 @@ class Names:
             raise UsageError(
                 f"{shown!r} is no table that is attached to this session, and "
                 "only such tables are changed; nothing was done. Attach it with "
-                f"mc.attach(spark, path, {name[-1]!r}), name it in tables={{…}}, or write "
+                f"mc.attach(spark, {{{name[-1]!r}: path}}), name it in tables={{…}}, or write "
                 "manifestcommit.`path`",
                 argument="statement",
             )
@@ -341,11 +336,10 @@ _NOTED = ("message", "metadata")
 # What may be declared with a statement, by its name below; the others are refused, not ignored.
 _DECLARED: dict[str, tuple[str, ...]] = {
     "insert": ("key", "watermarks", "based_on", "publish", *_NOTED),
-    "create": ("key", "watermarks", *_NOTED),
     "merge": ("key", "watermarks", "publish", *_NOTED),
     "delete": ("key", "publish", *_NOTED),
     "update": ("key", "publish", *_NOTED),
-    **dict.fromkeys(("select", "refresh", "history", "plan_gc"), ()),
+    "select": (),
 }
 
 
@@ -406,28 +400,6 @@ class Execution:
             options |= {"mode": "overwrite", "overwrite": "dynamic" if dynamic else None}
         return self._write(df, place, **options)
 
-    def create(self, statement: sql.CreateAs) -> Outcome:
-        place = self._created(statement)
-        if (head := _version(place)) > 1 and not self._is_committed(place):
-            if statement.if_not_exists:
-                return Outcome(kind="unchanged", job_id="", version=head)
-            raise UsageError(
-                f"there is a table at {place.table().url} already; nothing was done. Add rows with "
-                "INSERT INTO, replace them with INSERT OVERWRITE, or say IF NOT EXISTS"
-            )
-        df = self._reads.query(statement.query)
-        # of two at once only one creates it
-        made = self._write(
-            df,
-            place,
-            mode="overwrite",
-            conflict="fail",
-            partition_by=list(statement.partition_by) or None,
-        )
-        if len(statement.target) == 1:
-            attach_all(self._spark, {statement.target[0]: place.path}, place.options)
-        return made
-
     def delete(self, statement: sql.Delete) -> Outcome:
         place = self._names.changed(statement.target)
         spark = self._needed("where", statement.where, self._reads.snapshot(place))
@@ -463,12 +435,6 @@ class Execution:
         method = getattr(self._noted(self._names.changed(statement.target)), statement.method)
         return method(*statement.arguments, **statement.options, **self._declared)
 
-    def refresh(self, statement: sql.Refresh) -> dict[str, int]:
-        place = Names(self._spark, None, None).changed(statement.target)
-        if not place.name:
-            raise refusal("it has no name in this session", "mc.attach(spark, path, name)")
-        return attach_all(self._spark, {place.name: place.path}, place.options)
-
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
         given = {**options, **self._declared, **self._note}
         made: Outcome = job.write(df, place.path, storage_options=place.options, **given)
@@ -477,29 +443,6 @@ class Execution:
     def _noted(self, place: Place) -> Table:
         """The table, whose commits carry the note of the call."""
         return place.table().noting(**self._note)
-
-    def _created(self, statement: sql.CreateAs) -> Place:
-        """Where the new table is to be."""
-        place = self._names.find(statement.target)
-        if statement.location is None:
-            return place if place is not None else self._names.changed(statement.target)
-        if place is not None:
-            raise refusal(
-                f"{statement.target[-1]!r} names a table already", "another name, or no LOCATION"
-            )
-        if len(statement.target) > 1:
-            raise refusal("a name is one word", "mc.write(df, path)")
-        return self._names.at(statement.location)
-
-    def _is_committed(self, place: Place) -> bool:
-        """Whether an earlier run committed the key."""
-        if "key" not in self._declared:
-            return False
-        begun = job.begin(place.path, self._declared["key"], storage_options=place.options)
-        found = begun.already_committed
-        with contextlib.suppress(UsageError):
-            begun.abort()
-        return found
 
     def _needed(self, name: str, condition: str, snapshot: Snapshot) -> SparkSession | None:
         """This session, where only Spark can evaluate the condition. [RC8]"""
@@ -510,11 +453,9 @@ class Execution:
 _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Select: Execution.select,
     sql.Insert: Execution.insert,
-    sql.CreateAs: Execution.create,
     sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
-    sql.Refresh: Execution.refresh,
 }
 
 
@@ -525,14 +466,6 @@ def _schema(place: Place, snapshot: Snapshot) -> Schema:
             "mc.write(df, path)"
         )
     return snapshot.schema
-
-
-def _version(place: Place) -> int:
-    """The newest version; 0: no table. Version 1 is without rows, and may be a crash's."""
-    try:
-        return place.table().version
-    except TableNotFoundError:
-        return 0
 
 
 def _check_all_columns(source: DataFrame, schema: Schema) -> None:

@@ -150,13 +150,6 @@ class Scanner:
             raise self.unclear()
         return value
 
-    def number(self) -> int:
-        kind, value = self.literal()
-        if kind != "NUMBER" or not value.isascii() or not value.isdigit():
-            self._at -= 1
-            raise self.unclear()
-        return int(value)
-
     def until(self, *words: str, angles: bool = False) -> str:
         """The text up to one of these words, outside of parentheses and CASE, or to the end.
         angles: < and > are parentheses, as in types."""

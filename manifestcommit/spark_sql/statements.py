@@ -74,16 +74,6 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     by_source: tuple[When, ...] = ()
 
 
-class CreateAs(msgspec.Struct, frozen=True, kw_only=True):
-    """A new table with the rows of a query."""
-
-    target: Name
-    query: str
-    if_not_exists: bool = False
-    location: str | None = None
-    partition_by: tuple[str, ...] = ()
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A method of `Table`, with its arguments."""
 
@@ -93,11 +83,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
-class Refresh(msgspec.Struct, frozen=True, kw_only=True):
-    target: Name
-
-
-Statement: TypeAlias = Select | Insert | Delete | Merge | CreateAs | Call | Refresh
+Statement: TypeAlias = Select | Insert | Delete | Merge | Call
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -110,6 +96,11 @@ _ELSEWHERE = {
     "MSCK": "mc.Table(path).adopt()",
     "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
+    **dict.fromkeys(("DESC", "DESCRIBE"), "mc.Table(path).history(), schema or describe()"),
+    "CREATE": "mc.write(df, path, partition_by=…), mc.create_table(path, schema), or spark.sql",
+    "OPTIMIZE": "mc.Table(path).compact(where=…, sort_by=…)",
+    "VACUUM": "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc",
+    "REFRESH": "mc.attach(spark, {name: path}) once more",
     "EXPLAIN": "mc.sql(spark, query).explain(), or dry_run=True of a method of mc.Table(path)",
 }
 
@@ -340,32 +331,6 @@ def _insert_clause(scanner: Scanner, sides: dict[str, str], where: str | None) -
     return When(kind="insert", where=where, values=tuple(zip(names, values, strict=True)))
 
 
-def _create(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.write(df, path), mc.create_table(path, schema), or spark.sql for views"
-    scanner.expect("CREATE", "TABLE")
-    if_not_exists = scanner.take("IF", "NOT", "EXISTS")
-    target, location = scanner.name(), None
-    partition_by: tuple[str, ...] = ()
-    while not scanner.take("AS"):
-        if scanner.take("USING"):
-            scanner.expect("MANIFESTCOMMIT")
-        elif scanner.take("LOCATION") and location is None:
-            location = scanner.string()
-        elif scanner.take("PARTITIONED", "BY") and not partition_by:
-            partition_by = tuple(scanner.listed(lambda: _column_or_call(scanner)))
-        else:
-            raise scanner.unclear()
-    query = scanner.rest()
-    parse_query(query)
-    return CreateAs(
-        target=target,
-        query=query,
-        if_not_exists=if_not_exists,
-        location=location,
-        partition_by=partition_by,
-    )
-
-
 def _column_or_call(scanner: Scanner) -> str:
     """A column, or a transform of one as it was written. [PT4]"""
     return scanner.until(",") if scanner.next_word(1) == "(" else scanner.column()
@@ -463,59 +428,12 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
     return found
 
 
-def _describe(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).history(), schema or describe()"
-    if not scanner.take("DESC"):
-        scanner.expect("DESCRIBE")
-    scanner.expect("HISTORY")
-    target = scanner.name()
-    limit = scanner.number() if scanner.take("LIMIT") else None
-    scanner.expect_end()
-    return Call(target=target, method="history", arguments=(limit,))
-
-
-def _optimize(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).compact(where=…, sort_by=…)"
-    scanner.expect("OPTIMIZE")
-    target, where = scanner.name(), None
-    if scanner.take("WHERE"):
-        where = requalified(scanner.until("ZORDER"), {target[-1].lower(): ""}, scanner.instead)
-    scanner.expect_end()
-    return Call(target=target, method="compact", options={"where": where})
-
-
-def _vacuum(scanner: Scanner) -> Statement:
-    scanner.instead = "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc"
-    scanner.expect("VACUUM")
-    target, kept = scanner.name(), {}
-    if scanner.take("RETAIN"):
-        kept = {"keep_for": f"{scanner.number()}h"}
-        scanner.expect("HOURS")
-    method = "plan_gc" if scanner.take("DRY", "RUN") else "gc"
-    scanner.expect_end()
-    return Call(target=target, method=method, options=kept)
-
-
-def _refresh(scanner: Scanner) -> Statement:
-    scanner.expect("REFRESH")
-    scanner.take("TABLE")
-    target = scanner.name()
-    scanner.expect_end()
-    return Refresh(target=target)
-
-
 _KNOWN: dict[str, Callable[[Any], Statement]] = {
     "ALTER": _alter,
-    "CREATE": _create,
     "DELETE": _delete,
-    "DESC": _describe,
-    "DESCRIBE": _describe,
     "INSERT": _insert,
     "MERGE": _merge,
-    "OPTIMIZE": _optimize,
-    "REFRESH": _refresh,
     "UPDATE": _update,
-    "VACUUM": _vacuum,
     "WITH": _with,
 }
 

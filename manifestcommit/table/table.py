@@ -1011,8 +1011,9 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(alter.edit_schema(self._ctx, edit, default), self.url)
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
-    def export(self, to: str, version: int | None = None) -> Export:
-        """Export a version to other engines: as an Iceberg or Delta table, or to Spark's catalog.
+    def export(self, to: str) -> Export:
+        """Export the newest version to other engines: as an Iceberg or Delta table, or to Spark's
+        catalog.
 
         Metadata is put beside the data files, which are not copied. Readers see this version until
         the next export; the property `export.formats` exports each commit. They must only read.
@@ -1021,14 +1022,12 @@ class Table(RowChanges, TableReads):
         Args:
             to: "iceberg" (version 2 of the format), "delta", or "spark-catalog", for the table that
                 `create_table_sql` makes.
-            version: a readable version; by default the newest. Spark's catalog shows no other.
 
         Returns:
             The exported version, and where readers of the format find it.
 
         Raises:
-            UsageError: the format cannot express the table, or shows a later version than the given
-                one already.
+            UsageError: the format cannot express the table.
             UnsupportedTypeError: the format does not have a column's type.
             StoreError: the store failed; export again.
 
@@ -1039,7 +1038,7 @@ class Table(RowChanges, TableReads):
         """
         from ..export.exporter import export_format  # late: most programs do without
 
-        return export_format(self._ctx, self._ctx.open(), to, version)
+        return export_format(self._ctx, self._ctx.open(), to)
 
     @checked()
     def create_table_sql(self, name: str) -> str:

@@ -160,7 +160,7 @@ def test_other_doors_of_an_adopted_dataset_lose_no_row(tmp_path: Path) -> None:
     ],
 )
 def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str, is_trusted: bool) -> None:
-    """[OB7] [RD13] Old releases of parquet-mr compared decimals that are stored as bytes as signed bytes."""
+    """[OB7] Old releases of parquet-mr compared decimals that are stored as bytes as signed bytes."""
     from tests.kit.footers import changed
 
     rows = pa.table({"d": pa.array([Decimal("1.00"), Decimal("24.00")], pa.decimal128(25, 2)), "n": [1, 2]})

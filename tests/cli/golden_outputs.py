@@ -83,9 +83,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "load": [(["memory://landing-of-nothing"], ())],
     "follow": [(["memory://landing-of-nothing", "--every", "soon"], ())],
     "export": [
-        (["--to", "delta", "--version", "3"], ()),
         (["--to", "iceberg,delta"], ()),
-        (["--to", "delta", "--version", "3"], ()),
         (["--to", "hudi"], ()),
     ],
     "create-table-sql": [(["lake.flights"], ())],

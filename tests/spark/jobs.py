@@ -76,7 +76,7 @@ def statements(spark: Any, path: str) -> list[Any]:
         found.append("reads the table that it changes" in str(error))
     count = "SELECT count(*) FROM t"
     found += [row[0] for df in (before, spark.sql(count), mc.sql(spark, count)) for row in df.collect()]
-    return [*found, mc.sql(spark, "REFRESH TABLE t")["t"], spark.sql(count).collect()[0][0]]
+    return [*found, mc.attach(spark, {"t": path})["t"], spark.sql(count).collect()[0][0]]
 
 
 def load_from(spark: Any, code: str, path: str) -> int:

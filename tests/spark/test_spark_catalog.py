@@ -32,8 +32,6 @@ REFUSED = {
     "adopted and renamed": "was renamed",
     "adopted folders": "does not hold its partition column",
 }
-# Kinds whose partition values Spark reads from the folders.
-PRUNED = {"overwritten", "removed from manifests", "rows changed", "hostile names", "many files", "path with spaces"}
 PROPERTY = {"export.formats": "spark-catalog"}
 QUICK = {*REFUSED, "all types", "partitions of text", "hostile names", "overwritten", "adopted"}
 _NUMBER = itertools.count()
@@ -94,10 +92,6 @@ def plan(df: DataFrame) -> str:
     return str(df._jdf.queryExecution().executedPlan().toString())
 
 
-def by_folders(table: mc.Table) -> bool:
-    return "'recursiveFileLookup' 'false'" in table.create_table_sql("a")
-
-
 def stops_at_widened(spark: SparkSession, name: str) -> None:
     with pytest.raises(Exception, match="cannot be converted"):
         spark.table(name).collect()
@@ -122,10 +116,6 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
             return
         check(spark, table, name)
         assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
-        assert by_folders(table) == (kind in PRUNED)
-        if by_folders(table):
-            first = partition_columns(table)[0]
-            assert f"PartitionFilters: [isnotnull({first}#" in plan(spark.table(name).where(column(first) > "a"))
 
 
 def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Path) -> None:
@@ -150,49 +140,25 @@ def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Pat
 
 
 def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_path: Path) -> None:
-    """Not those of the files that Spark finds first, also where partitions are in folders. [EX10]"""
+    """Not those of the files that Spark finds first. [EX10]"""
     path = str(tmp_path / "t")
     mc.write(pa.table({"part": ["a", "b"], "x": pa.array([1, 2], pa.int32())}), path, partition_by="part")
     mc.write(pa.table({"part": ["c"], "x": pa.array([2**40]), "more": ["m"]}), path, merge_schema=True)
     table = mc.Table(path)
     with in_catalog(spark, table) as name:
-        assert by_folders(table)
         if WIDENS:
             check(spark, table, name)
         else:
             stops_at_widened(spark, name)
 
 
-@pytest.mark.parametrize("inferred", ["true", "false"])
-def test_texts_in_folders_stay_texts(spark: SparkSession, tmp_path: Path, inferred: str) -> None:
-    """Whatever Spark takes them for, and whatever the session says of that. [EX10]"""
-    values = ["000", "1", "2013-01-01", " ", "a b", "%41", "+", "=", "#?&", "ü𝄞", "'\"`\\", "text", "NaN", "\t\x01", "a/b", "true", None]
-    for number, some in enumerate([values[:2], values[2:3], values]):
-        path = str(tmp_path / str(number))
-        mc.write(numbered(len(some), part=some), path, partition_by="part")
-        table = mc.Table(path)
-        table.export("spark-catalog")
-        assert by_folders(table)
-        with setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", inferred), in_catalog(spark, table) as name:
-            check(spark, table, name)
-
-
-@pytest.mark.parametrize("part", ["", "null", "x" * 300], ids=["empty", "null", "cut"])
-def test_a_value_that_folders_do_not_show_is_read_from_files(spark: SparkSession, tmp_path: Path, part: str) -> None:
-    """A table that was made for values in folders stops; one that is made again shows all. [EX10]"""
+def test_partition_values_are_those_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    """[EX10] Whatever Spark would take the names of their folders for."""
+    values = ["000", "1", "2013-01-01", " ", "%41", "#?&", "ü𝄞", "'\"`\\", "NaN", "\t\x01", "a/b", "true", "", "null", "x" * 300, None]
     path = str(tmp_path / "t")
-    mc.write(numbered(2, part=["a", "b"]), path, partition_by="part")
-    table = mc.Table(path)
-    table.set_properties(PROPERTY)
-    with in_catalog(spark, table) as name:
-        check(spark, table, name)
-        mc.write(numbered(1, part=[part]), path)
-        spark.sql(f"REFRESH TABLE {name}")
-        with pytest.raises(Exception, match=r"(?i)conflicting"):
-            spark.table(name).collect()
-    assert not by_folders(table)
-    with in_catalog(spark, table) as name:
-        check(spark, table, name)
+    mc.write(numbered(len(values), part=values), path, partition_by="part")
+    with in_catalog(spark, mc.Table(path)) as name:
+        check(spark, mc.Table(path), name)
 
 
 def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, tmp_path: Path) -> None:

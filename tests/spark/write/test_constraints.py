@@ -46,7 +46,7 @@ def test_the_commit_reads_nothing_of_what_tasks_checked(spark: SparkSession, pat
 
 def test_statements_and_merges_are_held_to_it(spark: SparkSession, path: str) -> None:
     """[CK2] [SP48]"""
-    mc.attach(spark, path, "orders")
+    mc.attach(spark, {"orders": path})
     for statement in (
         "INSERT INTO orders VALUES (9, -1.0, 'a')",
         "UPDATE orders SET amount = amount - 5 WHERE id = 1",
@@ -63,7 +63,7 @@ def test_statements_and_merges_are_held_to_it(spark: SparkSession, path: str) ->
 
 def test_constraints_are_added_and_dropped_by_statements(spark: SparkSession, path: str) -> None:
     """[CK3] [SP48]"""
-    mc.attach(spark, path, "orders")
+    mc.attach(spark, {"orders": path})
     mc.sql(spark, "ALTER TABLE orders ADD CONSTRAINT known CHECK ((id) IN (1, 2) OR (id) > 5)")
     assert mc.Table(path).constraints()["known"] == "(id) IN (1, 2) OR (id) > 5"
     with pytest.raises(mc.errors.ConstraintError):
