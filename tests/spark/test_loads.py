@@ -123,6 +123,66 @@ def test_a_driver_that_is_killed_has_loaded_a_chunk_or_nothing(spark: Any, doome
     check(root, origin)
 
 
+# --- Rows that violate a constraint -------------------------------------------------------------------------------------
+def constrained(path: str) -> None:
+    """A table of the files, which refuses each tenth row."""
+    mc.create_table(
+        path, pa.schema([("id", pa.int64()), ("text", pa.string()), ("file", pa.string())]), constraints={"odd": "id % 10 <> 0"}
+    )
+
+
+def check_split(path: str, origin: Origin) -> None:
+    """Each row is once in one of both tables, which have one commit, and a rerun finds nothing."""
+    assert mc.load(source_of(origin), path, on_violation="quarantine").chunks == 0
+    assert ids(path) == [each for each in origin.ids if each % 10] and ids(f"{path}.refused") == origin.ids[::10]
+    assert {row["refused_by"][0] for row in mc.Table(f"{path}.refused").to_arrow(["refused_by"]).to_pylist()} == {"odd"}
+    joint = [mc.Table(f"{path}{suffix}").history(1)[0]["joint"] for suffix in ("", ".files", ".refused")]
+    assert len({each["attempt"] for each in joint}) == 1
+
+
+def test_tasks_split_the_rows_and_both_tables_have_one_commit(spark: Any, root: str, files: Origin) -> None:
+    """[LD13] [LD11] [CK7]"""
+    constrained(root)
+    outcome = mc.load(source_of(files), root, spark=spark, on_violation="quarantine")
+    assert (outcome.rows, outcome.chunks) == (len(files.ids) * 9 // 10, 1) and outcome.files >= 2
+    check_split(root, files)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moment", ["after", "before"])
+def test_an_executor_that_is_killed_splits_no_row_twice(driver: Driver, root: str, files: Origin, moment: str) -> None:
+    """[LD13] [SP2]"""
+    constrained(root)
+    trap = set_trap(driver.scratch, f"task-1-{moment}-put", "kill")
+    driver.run("load_from", code=files.code, path=root, on_violation="quarantine")
+    assert sprung(trap)["executor"]
+    check_split(root, files)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("point", ["task-1-after-put", "commit-before-create", "commit-after-create"])
+def test_a_driver_that_is_killed_has_split_a_chunk_or_nothing(spark: Any, doomed: Driver, root: str, files: Origin, point: str) -> None:
+    """[LD13] [MT1]"""
+    constrained(root)
+    trap = set_trap(doomed.scratch, point, "wait")
+    doomed.send("load_from", code=files.code, path=root, on_violation="quarantine")
+    doomed.reaches(trap)
+    doomed.close()
+    assert ids(root) in ([], [each for each in files.ids if each % 10])
+    mc.load(source_of(files), root, spark=spark, on_violation="quarantine")
+    check_split(root, files)
+
+
+@pytest.mark.usefixtures("each_a_part")
+def test_columns_that_only_a_task_finds_are_in_both_tables(spark: Any, tmp_path: Path) -> None:
+    """[LD13]"""
+    source = land(tmp_path / "l", a_jsonl='{"id": 1}\n', b_jsonl='{"id": 10, "more": "x"}\n{"id": 2, "more": "y"}\n')
+    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("file", pa.string())]), constraints={"odd": "id % 10 <> 0"})
+    assert mc.load(source, tmp_path / "t", spark=spark, merge_schema=True, on_violation="quarantine").rows == 2
+    assert ids(tmp_path / "t") == [1, 2]
+    assert mc.Table(tmp_path / "t.refused").to_arrow(["id", "more"]).to_pylist() == [{"id": 10, "more": "x"}]
+
+
 # --- What differs from what was planned ---------------------------------------------------------------------------------
 @pytest.fixture
 def each_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
