@@ -242,8 +242,13 @@ def write(
     is_plain = mode in ("append", "overwrite") and not recoverable
     if not publish and not is_plain:
         raise _only_plain("publish=False")
-    # its files say which ranges their rows come from, unless that would make each entry long
-    sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
+    how: dict[str, Any] = {
+        "partition_by": partition_by,
+        "merge_schema": merge_schema,
+        "target_file_size": target_file_size,
+        # files say which ranges their rows come from, unless that would make each entry long
+        "sources": watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None,
+    }
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
@@ -253,7 +258,7 @@ def write(
             (quarantine, max_violations),
             overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
             watermarks=watermarks,
-            layout=(partition_by, merge_schema, target_file_size, sources),
+            how=how,
             work=(key, fingerprint, message, metadata, storage_options),
         )
         return done
@@ -271,14 +276,7 @@ def write(
     try:
         with job:
             job._declare(mode, overwrite, conflict, watermarks)
-            job._write(
-                data,
-                partition_by=partition_by,
-                merge_schema=merge_schema,
-                target_file_size=target_file_size,
-                sources=sources,
-                replace_schema=replace_schema,
-            )
+            job._write(data, replace_schema=replace_schema, **how)
             if not publish:
                 staged = export_hook.registered("staging")().Staged
                 return cast("Staged", staged(path, job.stage(), storage_options))

@@ -50,16 +50,15 @@ def write_quarantined(
     *,
     overwrite: Mapping[str, Any],
     watermarks: Any,
-    layout: tuple[Any, Any, Any, Any],
+    how: Mapping[str, Any],
     work: tuple[Any, Any, Any, Any, Any],
 ) -> Outcome:
     """Write the rows that keep the table's constraints there, and the others into the table beside;
     both are committed, or nothing is. [CK7]
 
     Such a write is joint always, also where no row is refused: a key's declaration covers both.
-    refusal: where refused rows go, and how many may be; layout: partition columns, whether columns
-    are added, the size of files, and the ranges that their rows come from; work: key, fingerprint,
-    message, metadata, storage options.
+    refusal: where refused rows go, and how many may be; how: as for `Job._plan_write`; work: key,
+    fingerprint, message, metadata, storage options.
     """
     quarantine, max_violations = refusal
     key, fingerprint, message, metadata, storage_options = work
@@ -78,7 +77,7 @@ def write_quarantined(
         for source, (start, end) in (watermarks or {}).items():
             tx["rows"].advance(source, start, end)
         rows, refused = tx["rows"], tx["refused"]
-        found = split(data, rows, refused, layout, given)
+        found = split(data, rows, refused, how, given)
         if found is not None and max_violations is not None:
             _check_most(rows.url, found, max_violations)
     assert tx.outcome is not None
@@ -173,7 +172,9 @@ def _check_most(url: str, found: Found, most: int | float) -> None:
         )
 
 
-def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions) -> Found | None:
+def split(
+    data: Any, rows: Job, refused: Job, how: Mapping[str, Any], given: StorageOptions
+) -> Found | None:
     """Split the rows while they are written, in this process or in Spark's tasks, and hand the
     files to the two jobs; None where one of them finds its key committed. [CK7]"""
     if rows.already_committed or refused.already_committed:
@@ -186,11 +187,11 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
 
         check_running(data.sparkSession)
         rows.based_on.take(marks_of(data))
-        plans = _plan(rows, refused, from_spark(data.schema.jsonValue()), layout, given)
+        plans = plan_split(rows, refused, from_spark(data.schema.jsonValue()), how, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
     rows.based_on.take(arrow_marks(schema.metadata))
-    plans = _plan(rows, refused, from_arrow(schema, rows.ctx.new_field_id), layout, given)
+    plans = plan_split(rows, refused, from_arrow(schema, rows.ctx.new_field_id), how, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
         stores = (rows.ctx.store, refused.ctx.store)
@@ -201,13 +202,15 @@ def split(data: Any, rows: Job, refused: Job, layout: Any, given: StorageOptions
     return Found(kept.intake, others.intake, names)
 
 
-def _plan(rows: Job, refused: Job, data: Schema, layout: Any, given: StorageOptions) -> _Split:
-    partition_by, merge_schema, target_file_size, sources = layout
-    size: dict[str, Any] = {"target_file_size": target_file_size, "sources": sources}
-    kept = rows.plan_write(data, partition_by=partition_by, merge_schema=merge_schema, **size)
+def plan_split(
+    rows: Job, refused: Job, data: Schema, how: Mapping[str, Any], given: StorageOptions
+) -> SplitPlan:
+    """How rows of these columns are to be split; makes the table beside, once they fit. [CK7]"""
+    kept = rows.plan_write(data, **how)
+    size = {name: how.get(name) for name in ("target_file_size", "sources")}
     columns = _refused_columns(rows, kept.schema)
     _make_beside(rows, refused, columns, given)
-    return _Split(
+    return SplitPlan(
         kept=kept,
         refused=_plan_beside(refused, columns, **size),
         at_us=rows.ctx.env.now_us(),
@@ -219,7 +222,7 @@ class _Written(NamedTuple):
     intake: InputTotals
 
 
-class _Split(msgspec.Struct, frozen=True, kw_only=True):
+class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How rows are split: two writes' plans, and the time. Tasks get it: it has no secret."""
 
     kept: WritePlan
@@ -278,20 +281,29 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _write_in_tasks(
-    df: Any, split: _Split, rows: Job, refused: Job, given: StorageOptions
+    df: Any, split: SplitPlan, rows: Job, refused: Job, given: StorageOptions
 ) -> Found:
     """Run one Spark job whose tasks write both tables' files. Only files that the driver gets to
     know are committed, of one attempt of each task. [CK7] [SP1] [SP2]"""
     from .spark.tasks import check_can_write, check_reachable, messages_of, raising_ours
-    from .spark.writing import TaskMessage, collect, filler_of, paced
+    from .spark.writing import filler_of, paced
 
     for plan in (split.kept, split.refused):
         check_reachable(plan.url)
     filler = filler_of(secrets.token_hex(16))
-    task = partial(_split_in_task, split, given, filler)
+    task = partial(split_in_task, split, given, filler)
     check_can_write(task, given)
     with raising_ours(), paced(df, filler) as frame:
         messages = messages_of(frame, task)
+    return register_split(split, messages, rows, refused, given)
+
+
+def register_split(
+    split: SplitPlan, messages: Iterable[bytes], rows: Job, refused: Job, given: StorageOptions
+) -> Found:
+    """Hand the files that tasks tell of to the two jobs. messages: of `split_in_task`. [CK7]"""
+    from .spark.writing import TaskMessage, collect
+
     parts = [msgspec.msgpack.decode(each, type=_Message) for each in messages]
     totals = []
     for job, plan, name in ((rows, split.kept, "kept"), (refused, split.refused, "refused")):
@@ -301,10 +313,11 @@ def _write_in_tasks(
     return Found(totals[0], totals[1], set().union(*(each.names for each in parts)))
 
 
-def _split_in_task(
-    split: _Split, given: StorageOptions, filler: str, batches: Iterable[pa.RecordBatch]
+def split_in_task(
+    split: SplitPlan, given: StorageOptions, filler: str, batches: Iterable[pa.RecordBatch]
 ) -> bytes:
-    """In a task: make its rows durable, in files of this attempt in both tables."""
+    """In a task: make its rows durable, in files of this attempt in both tables. filler: the column
+    that marks empty rows."""
     from .spark.versions import sound
     from .spark.writing import TaskWritten, task_context, task_message, without_fillers
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,32 +53,27 @@ SHARED["@kinds"] = """
     --kafka-settings FILE  a JSON object of librdkafka's settings
     --value json|bytes  of a record (default: json)
     --record-columns A,B  columns of the record: partition, offset, timestamp, key, headers
-    --start earliest|latest  where the first load begins (default: earliest)
+    --start TIME  where the first load begins: earliest, latest, or a time with its zone (default:
+        earliest)
+    --until TIME  where each load ends, as well (default: latest)
     --on-broken error|refuse  refuse: records that cannot be decoded go to PATH.refused (default:
         error)
     --on-lost error|skip  what is done about records that are not kept any more (default: error)
 """
-# What is so unless it is given.
-_DEFAULTS: dict[str, Any] = {
-    "pattern": "*",
-    "on_changed": "append",
-    "on_violation": "error",
-    "on_failover": "error",
-    "value": "json",
-    "start": "earliest",
-    "on_broken": "error",
-    "on_lost": "error",
-    "max_bytes": "512MB",
-    "max_errors": 0,
-}
 _FILES, _TABLE, _KAFKA, _POSTGRES = "files", "table:", "kafka:", "postgres:"
-# What only some kinds of sources take.
+# What only some kinds of sources take; what is not given is as the function has it by default.
 _OF_KINDS = {
-    "input_format pattern file_column settle on_changed csv_options": (_FILES,),
-    "source_options": (_FILES, _TABLE),
-    "on": (_TABLE,),
-    "dsn_file xid_column query_name on_failover slot history": (_POSTGRES,),
-    "servers kafka_settings value record_columns start on_broken on_lost": (_KAFKA,),
+    _FILES: "input_format pattern file_column settle on_changed csv_options source_options",
+    _TABLE: "on source_options",
+    _POSTGRES: "dsn_file xid_column query_name on_failover slot history",
+    _KAFKA: "servers kafka_settings value record_columns start until on_broken on_lost",
+}
+# Option -> the argument that it is, where that has another name.
+_ARGUMENTS = {
+    "input_format": "format",
+    "source_options": "storage_options",
+    "dsn_file": "dsn",
+    "kafka_settings": "settings",
 }
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
@@ -96,14 +90,14 @@ def _kind(options: argparse.Namespace) -> str:
             argument="source",
             given=repr(options.source),
         )
-    for names, takers in _OF_KINDS.items():
-        for name in names.split():
-            if kind not in takers and getattr(options, name) != options.parser.get_default(name):
-                raise UsageError(
-                    f"it is for {' and '.join(takers)}, and the source is of {kind}; nothing was "
-                    "loaded. Leave it out",
-                    argument=name,
-                )
+    for name in " ".join(_OF_KINDS.values()).split():
+        takers = [each for each, names in _OF_KINDS.items() if name in names.split()]
+        if kind not in takers and _is_given(options, name):
+            raise UsageError(
+                f"it is for {' and '.join(takers)}, and the source is of {kind}; nothing was "
+                "loaded. Leave it out",
+                argument=name,
+            )
     return kind
 
 
@@ -116,52 +110,40 @@ def _source(options: argparse.Namespace) -> Any:
             "it into a file, and give postgres:TABLE --dsn-file FILE"
         )
     kind = _kind(options)
-    if kind == _POSTGRES:
-        given: Any = options.source.removeprefix(_POSTGRES)
-        if options.slot is not None and "=" in given:
-            pairs = (each.partition("=") for each in given.split(","))
-            given = {name: place for name, _, place in pairs}
-        return sources.postgres(
-            _dsn(options.dsn_file),
-            given,
-            xid_column=options.xid_column,
-            query_name=options.query_name,
-            slot=options.slot,
-            history=options.history,
-            on_failover=options.on_failover,
-        )
-    if kind == _KAFKA:
-        return sources.kafka(
-            options.servers or "",
-            options.source.removeprefix(_KAFKA),
-            value=options.value,
-            record_columns=_names(options.record_columns) or (),
-            start=options.start,
-            on_broken=options.on_broken,
-            on_lost=options.on_lost,
-            settings=storage_options_of(options.kafka_settings, "kafka_settings"),
-        )
-    given = storage_options_of(options.source_options, "source_options")
+    given = {_ARGUMENTS.get(name, name): made for name, made in _made(options, _OF_KINDS[kind])}
+    if kind == _FILES:
+        return sources.files(options.source, **given)
+    of: Any = options.source.removeprefix(kind)
     if kind == _TABLE:
-        return sources.table(
-            options.source.removeprefix(_TABLE), on=_names(options.on), storage_options=given
-        )
-    return sources.files(
-        options.source,
-        options.input_format,
-        pattern=options.pattern,
-        file_column=options.file_column,
-        settle=options.settle,
-        on_changed=options.on_changed,
-        csv_options=_json("--csv-options", options.csv_options),
-        storage_options=given,
-    )
+        return sources.table(of, **given)
+    if kind == _KAFKA:
+        return sources.kafka(given.pop("servers", ""), of, **given)
+    if options.slot is not None and "=" in of:
+        of = {name: place for name, _, place in (each.partition("=") for each in of.split(","))}
+    return sources.postgres(given.pop("dsn", ""), of, **given)
 
 
-def _dsn(file: str | None) -> str:
-    """The connection string, without the line's end; empty: libpq's environment."""
-    if file is None:
-        return ""
+def _is_given(options: argparse.Namespace, name: str) -> bool:
+    return getattr(options, name, None) not in (None, False)
+
+
+def _made(options: argparse.Namespace, names: str) -> Iterator[tuple[str, Any]]:
+    """The options among these that are given, with what their texts mean."""
+    for name in filter(partial(_is_given, options), names.split()):
+        value = getattr(options, name)
+        if name in ("on", "record_columns", "partition_by"):
+            value = _names(value)
+        elif name in ("source_options", "kafka_settings", "storage_options"):
+            value = storage_options_of(value, name)
+        elif name == "csv_options":
+            value = _json("--csv-options", value)
+        elif name == "dsn_file":
+            value = _dsn(value)
+        yield name, value
+
+
+def _dsn(file: str) -> str:
+    """The connection string, without the line's end."""
     try:
         return Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -169,36 +151,23 @@ def _dsn(file: str | None) -> str:
         raise UsageError(f"--dsn-file {file!r} cannot be read: {reason}") from None
 
 
-def _json(name: str, text: str | None) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
+def _json(name: str, text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError(
-            f'invalid {name}: expected a JSON object, such as \'{{"delimiter": ";"}}\''
-        )
-    return found
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (ValueError, msgspec.MsgspecError):
+        example = '{"delimiter": ";"}'
+        raise UsageError(f"invalid {name}: expected a JSON object, such as '{example}'") from None
 
 
-def _names(text: str | None) -> list[str] | None:
+def _names(text: str) -> list[str]:
     from ..format.transforms import split_calls  # late, as it loads pyarrow
 
-    return None if text is None else [name for name in split_calls(text) if name]
+    return [name for name in split_calls(text) if name]
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "max_bytes": options.max_bytes,
-        "max_errors": options.max_errors,
-        "partition_by": _names(options.partition_by),
-        "merge_schema": options.merge_schema,
-        "on_violation": options.on_violation,
-        "storage_options": storage_options_of(options.storage_options),
-        **note_of(options),
-    }
+    names = "max_bytes max_errors partition_by merge_schema on_violation storage_options every"
+    return {**dict(_made(options, names)), **note_of(options)}
 
 
 @command(
@@ -220,7 +189,6 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     $ load /lake/orders kafka:orders --servers broker:9092 --record-columns offset
     """,
     types={"max_errors": int},
-    **_DEFAULTS,
 )
 def _load(options: argparse.Namespace) -> int:
     from ..sources.loading import load
@@ -251,15 +219,11 @@ def _load(options: argparse.Namespace) -> int:
     $ follow /lake/orders /landing/orders --every 10s
     """,
     types={"max_errors": int},
-    every="60s",
-    **_DEFAULTS,
 )
 def _follow(options: argparse.Namespace) -> int:
     from ..sources.loading import follow
 
-    for outcome in follow(
-        _source(options), options.path, every=options.every, **_arguments(options)
-    ):
+    for outcome in follow(_source(options), options.path, **_arguments(options)):
         _show(options, outcome)
         sys.stdout.flush()
     return 0

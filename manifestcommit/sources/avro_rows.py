@@ -46,7 +46,8 @@ def avro_decoder(given: Any) -> tuple[Callable[[bytes], Mapping[str, Any]], pa.S
     has_header = isinstance(given, Mapping) and given and all(type(id) is int for id in given)
     try:
         texts = dict(given) if has_header else {0: given}
-        parsed = {id: fastavro.parse_schema(_plain(_loaded(each))) for id, each in texts.items()}
+        objects = {id: json.loads(x) if isinstance(x, str) else x for id, x in texts.items()}
+        parsed = {id: fastavro.parse_schema(_plain(each)) for id, each in objects.items()}
         reader = [*parsed.values()][-1]
         columns = pa.schema(list(_kind(reader, {})))
     except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
@@ -73,10 +74,6 @@ def avro_decoder(given: Any) -> tuple[Callable[[bytes], Mapping[str, Any]], pa.S
         return found
 
     return decode, columns
-
-
-def _loaded(given: Any) -> Any:
-    return json.loads(given) if isinstance(given, str) else given
 
 
 def _plain(schema: Any) -> Any:

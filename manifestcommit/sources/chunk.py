@@ -20,6 +20,7 @@ class Chunk(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ranges: the source's name -> (start, end), half-open; the start is None where the table has
             no position of it yet.
+        begins: the source's name -> where its rows begin, for those that begin behind the start.
         what: the chunk for people, such as "3 files".
         bytes: about how many bytes are read; 0: unknown.
         plan: what the source needs to read the rows, its own.
@@ -28,6 +29,7 @@ class Chunk(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ranges: Mapping[str, tuple[Position | None, Position]]
+    begins: Mapping[str, Position] = {}
     what: str = ""
     bytes: int = 0
     plan: Any = None
@@ -47,9 +49,11 @@ class BrokenInputError(Exception):
     """
 
     def __init__(self, parts: tuple[str, ...], reason: str) -> None:
-        super().__init__(f"{', '.join(parts)}: {reason}")
-        self.parts = parts
-        self.reason = reason
+        super().__init__(parts, reason)  # both, as tasks of Spark pickle it
+        self.parts, self.reason = parts, reason
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.parts)}: {self.reason}"
 
 
 class ChangedInputError(Exception):

@@ -19,18 +19,18 @@ import msgspec
 import pyarrow as pa
 
 from ..errors import SourceError
-from ..runtime.validation import wrong
+from ..runtime.validation import fits
 
 _NULL = type(None)
 _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 _INTEGER, _FLOAT = pa.types.is_integer, pa.types.is_floating
 
 
-def arrow_schema(name: str, value: Any) -> Any:
-    """An argument that is a schema of pyarrow."""
-    if not isinstance(value, pa.Schema):
-        raise wrong(name, value, "a pyarrow schema", "pyarrow.schema([('id', 'int64')])")
-    return value
+arrow_schema = fits(
+    lambda value: isinstance(value, pa.Schema),
+    "a pyarrow schema",
+    "pyarrow.schema([('id', 'int64')])",
+)
 
 
 def rows_of(

@@ -12,7 +12,6 @@ import copy
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -27,29 +26,49 @@ from ..table.table import Table
 from ..version import install
 from .avro_rows import avro_decoder
 from .chunk import BrokenInputError, Chunk, Position
+from .ending import pause
 from .json_rows import arrow_schema, rows_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-_OF_A_RECORD: dict[str, pa.DataType] = {
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("ms", "UTC"),
-    "key": pa.binary(),
-    "headers": pa.list_(
-        pa.struct([pa.field("name", pa.string(), nullable=False), ("value", pa.binary())])
+
+def _timestamp(message: Message) -> int | None:
+    kind, at, *_ = message.timestamp()
+    return int(at) if kind else None
+
+
+def _headers(message: Message) -> list[dict[str, Any]]:
+    given: Any = message.headers() or ()
+    return [
+        {"name": name, "value": value.encode() if isinstance(value, str) else value}
+        for name, value in given
+    ]
+
+
+# What else of a record becomes a column: its type, and its values.
+_PARTS: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
+    "partition": (pa.int32(), lambda message: message.partition()),
+    "offset": (pa.int64(), lambda message: message.offset()),
+    "timestamp": (pa.timestamp("ms", "UTC"), _timestamp),
+    "key": (pa.binary(), lambda message: message.key()),
+    "headers": (
+        pa.list_(
+            pa.struct([pa.field("name", pa.string(), nullable=False), ("value", pa.binary())])
+        ),
+        _headers,
     ),
 }
 _OF_A_REFUSED = ("partition", "offset", "timestamp", "key")
 _REFUSED = pa.schema(
     [
-        *((name, _OF_A_RECORD[name]) for name in _OF_A_REFUSED),
+        *((name, _PARTS[name][0]) for name in _OF_A_REFUSED),
         ("value", pa.binary()),
         ("error", pa.string()),
     ]
 )
-_ASK_S = 30.0  # for the answer to a question
+_VALUES = ("avro", "bytes", "json")
+_ASK_S, _STEP_S = 30.0, 3.0  # for the answer to a question, and between two looks for an end
 _SILENCE_S = 60.0  # without a record or the end of a partition
 _RECORDS, _BATCH_BYTES = 10_000, 8 << 20  # of one batch, about
 _GUESS_BYTES = 10_000  # of a record, until some were read
@@ -68,7 +87,7 @@ _DEFAULTS: dict[str, Any] = {
 
 _CONSUMERS = _DEFAULTS.keys() | _OURS.keys()  # settings that no other client has
 
-Start = Literal["earliest", "latest"] | dt.datetime | Mapping[int, int]
+Moment = str | dt.datetime | Mapping[int, int]  # a text: "earliest", "latest", or a time
 # Partition -> [start, end) of what is read, a chunk's plan: it begins above the range's start where
 # records are lost, or where the first load is to begin.
 Spans = Mapping[int, tuple[int, int]]
@@ -91,25 +110,23 @@ class KafkaRecords:
         value: Literal["bytes", "json"] | Callable[[bytes], Mapping[str, Any]],
         schema: pa.Schema | None,
         record_columns: Sequence[str],
-        start: Start,
+        start: Moment,
+        until: Moment,
         on_broken: Literal["error", "refuse"],
         on_lost: Literal["error", "skip"],
     ) -> None:
         self._settings, self._topic = StorageOptions(settings), topic
         self._value, self._schema = value, schema
         self._record_columns = tuple(record_columns)
-        self._start, self._on_broken, self._on_lost = start, on_broken, on_lost
+        self._start, self._until = start, until
+        self._on_broken, self._on_lost = on_broken, on_lost
         self._name = ""
         self._table: Table | None = None
         self._refused: list[dict[str, Any]] = []
-        self._taken_over: dict[int, int] = {}  # positions from before the brokers knew ids
         self._record_bytes = float(_GUESS_BYTES)
         self.companions: Mapping[str, pa.Schema] = (
             {REFUSED: _REFUSED} if on_broken == "refuse" else {}
         )
-
-    def __repr__(self) -> str:
-        return f"kafka({self._topic!r})"
 
     def open(self, path: Any, options: StorageOptions) -> KafkaRecords:
         """This source, for one table: its columns are those of the rows."""
@@ -132,20 +149,19 @@ class KafkaRecords:
             found = self._partitions(consumer)
             at = self._positions(positions)
             ends = {  # the first that is kept, and the one behind the last that is stable
-                each: consumer.get_watermark_offsets(
-                    TopicPartition(self._topic, each), timeout=_ASK_S
-                )
+                each: _answer(consumer.get_watermark_offsets, TopicPartition(self._topic, each))
                 for each in found
             }
-            begins = {
-                each: self._begin(consumer, each, at, low, high)
-                for each, (low, high) in ends.items()
-            }
+            begins, tops = {}, {}
+            for each, (low, high) in ends.items():
+                begins[each] = self._begin(consumer, each, at, low, high)
+                top = self._offset(self._until, consumer, each, low, high)
+                tops[each] = high if top is None else max(begins[each], min(high, top))
         known: dict[int, int | None] = {each: at.get(each) for each in found}
         while True:
             open_ = {
                 each: (begins[each], high)
-                for each, (_, high) in ends.items()
+                for each, high in tops.items()
                 if begins[each] < high or (known[each] is None and self._start != "earliest")
             }
             if not open_:
@@ -164,11 +180,9 @@ class KafkaRecords:
         )
         said = f", {lost:,} were lost" if lost else ""
         ranges = {self._of(each): (known[each], end) for each, (_, end) in spans.items()}
-        before = self._name.partition("@")[0]
-        for each in spans.keys() & self._taken_over:  # so that no other loader takes it as well
-            ranges[f"{before}/{each}"] = self._taken_over.pop(each), spans[each][1]
         return Chunk(
             ranges=ranges,
+            begins={self._of(each): begin for each, (begin, _) in spans.items()},
             what=visible(
                 f"{total:,} offsets of {counted(len(spans), 'partition')} of {self._topic}{said}"
             ),
@@ -181,7 +195,7 @@ class KafkaRecords:
 
     def _partitions(self, consumer: Consumer) -> list[int]:
         """The topic's partitions; and the name of the source."""
-        metadata = consumer.list_topics(self._topic, timeout=_ASK_S)
+        metadata = _answer(consumer.list_topics, self._topic)
         found = metadata.topics[self._topic]
         if found.error is not None or not found.partitions:
             why = found.error.str() if found.error is not None else "it has no partitions"
@@ -199,9 +213,13 @@ class KafkaRecords:
 
         given = {"error_cb": _pass_over, **self._settings}
         client = AdminClient({name: each for name, each in given.items() if name not in _CONSUMERS})
-        asked = client.describe_topics(TopicCollection([self._topic]), request_timeout=_ASK_S)
+
+        def asked(topic: str, timeout: float) -> str:
+            about = client.describe_topics(TopicCollection([topic]), request_timeout=timeout)
+            return str(about[topic].result().topic_id)
+
         try:
-            found = str(asked[self._topic].result().topic_id)
+            found: str = _answer(asked, self._topic)
         except KafkaException as error:
             if error.args[0].name() in ("_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
                 return ""
@@ -209,28 +227,22 @@ class KafkaRecords:
         return "" if set(found) <= {"A"} else f"@{found}"  # zero is none
 
     def _positions(self, positions: Mapping[str, Position]) -> dict[int, int]:
-        """Partition -> the position of this topic. One that had no id was this one, since brokers
-        that learn ids keep their topics. [LD9]"""
+        """Partition -> the position of this topic. [LD9]"""
         name, _, id = self._name.partition("@")
-        known: dict[str, dict[int, int]] = {}
+        found: dict[int, int] = {}
         for given, position in positions.items():
             before, _, partition = given.rpartition("/")
             topic, _, other = before.partition("@")
-            if topic == name and partition.isdecimal() and isinstance(position, int):
-                known.setdefault(other, {})[int(partition)] = position
-        if others := known.keys() - {id, ""}:
-            became = f"its id is {id}" if id else "the brokers do not say its id now"
-            raise SourceError(
-                f"{name}: the table has records of the topic with the id {min(others)}, and "
-                f"{became}: the topic was made again, or these are other brokers. Nothing was "
-                "loaded. Load it into a new table."
-            )
-        self._taken_over = {
-            partition: position
-            for partition, position in known.get("", {}).items()
-            if id and partition not in known.get(id, {})
-        }
-        return known.get("", {}) | known.get(id, {})
+            if topic != name or not partition.isdecimal() or not isinstance(position, int):
+                continue
+            if other != id:
+                raise SourceError(
+                    f"{name}: the table has records of the topic with the id {other or 'unknown'}, "
+                    f"and its id is {id or 'unknown'} now: the topic was made again, or these are "
+                    "other brokers. Nothing was loaded. Load it into a new table."
+                )
+            found[int(partition)] = position
+        return found
 
     def _begin(
         self, consumer: Consumer, partition: int, at: Mapping[int, int], low: int, high: int
@@ -239,7 +251,8 @@ class KafkaRecords:
         position = at.get(partition)
         if position is None:
             # a partition that was added later is read from its beginning
-            return low if at else max(low, min(high, self._first(consumer, partition, low, high)))
+            first = None if at else self._offset(self._start, consumer, partition, low, high)
+            return low if first is None else max(low, min(high, first))
         if position > high:
             raise SourceError(
                 f"{self._of(partition)} ends at offset {high}, and the table has it up to "
@@ -254,18 +267,21 @@ class KafkaRecords:
             )
         return max(position, low)
 
-    def _first(self, consumer: Consumer, partition: int, low: int, high: int) -> int:
-        """Where the first load begins."""
+    def _offset(
+        self, moment: Moment, consumer: Consumer, partition: int, low: int, high: int
+    ) -> int | None:
+        """Where the first load begins, or each ends; None: it says nothing of this partition."""
         from confluent_kafka import TopicPartition
 
-        if isinstance(self._start, dt.datetime):
-            moment = max(0, int(self._start.timestamp() * 1000))  # -1 would be the end
-            asked = TopicPartition(self._topic, partition, moment)
-            (found,) = consumer.offsets_for_times([asked], timeout=_ASK_S)
+        if isinstance(moment, dt.datetime):
+            since = max(0, int(moment.timestamp() * 1000))  # -1 would be the end
+            (found,) = _answer(
+                consumer.offsets_for_times, [TopicPartition(self._topic, partition, since)]
+            )
             return int(found.offset) if found.offset >= 0 else high
-        if isinstance(self._start, Mapping):
-            return self._start.get(partition, low)
-        return low if self._start == "earliest" else high
+        if isinstance(moment, Mapping):
+            return moment.get(partition)
+        return low if moment == "earliest" else high
 
     def parts(self, chunk: Chunk, *, count: int) -> Iterator[Chunk]:
         """Yield the chunk's offsets as so many chunks."""
@@ -334,7 +350,9 @@ class KafkaRecords:
                 yield batch
             if found:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > _SILENCE_S:
+                continue
+            pause()
+            if time.monotonic() - heard > _SILENCE_S:
                 raise SourceError(
                     f"{self.name}: no answer for {_SILENCE_S:.0f} s, with "
                     f"{counted(len(left), 'partition')} left to read. Nothing of this chunk was "
@@ -367,7 +385,8 @@ class KafkaRecords:
                     f"{self.name}: the records have a column '_{name}' of their own: leave "
                     f"{name!r} out of record_columns"
                 )
-            array = pa.array([_PARTS[name](message) for message in batch], _OF_A_RECORD[name])
+            kind, of = _PARTS[name]
+            array = pa.array(map(of, batch), kind)
             columns = dict(zip(rows.column_names, rows.columns, strict=True))
             rows = pa.table({**columns, f"_{name}": array})
         return rows
@@ -390,10 +409,10 @@ class KafkaRecords:
             message = batch[place]
             if self._on_broken == "error":
                 raise BrokenInputError(
-                    (f"{self._of(_PARTS['partition'](message))} at {message.offset()}",),
+                    (f"{self._of(_PARTS['partition'][1](message))} at {message.offset()}",),
                     f"{reason}; on_broken='refuse' puts such records into a table beside",
                 )
-            parts = {name: _PARTS[name](message) for name in _OF_A_REFUSED}
+            parts = {name: _PARTS[name][1](message) for name in _OF_A_REFUSED}
             self._refused.append({**parts, "value": message.value(), "error": reason[:300]})
 
 
@@ -425,51 +444,39 @@ def _asking(given: StorageOptions, topic: str) -> Iterator[Consumer]:
         consumer.close()
 
 
+def _answer(ask: Callable[..., Any], about: Any) -> Any:
+    """What the brokers say. The client cannot be interrupted, so it is asked a step at a time, as
+    long as nobody asks this process to end. [LD6]"""
+    from confluent_kafka import KafkaException
+
+    until = time.monotonic() + _ASK_S
+    while True:
+        try:
+            return ask(about, timeout=min(_STEP_S, _ASK_S))
+        except KafkaException as error:
+            late = error.args[0].name() in ("_TIMED_OUT", "_TRANSPORT")
+            if not late or time.monotonic() >= until:
+                raise
+            pause(0.1)
+
+
 def _pass_over(error: Any) -> None:
     """The client connects again by itself; what stays wrong ends the question that waits for it."""
 
 
-def _timestamp(message: Message) -> int | None:
-    kind, at, *_ = message.timestamp()
-    return int(at) if kind else None
-
-
-def _headers(message: Message) -> list[dict[str, Any]]:
-    given: Any = message.headers() or ()
-    return [
-        {"name": name, "value": value.encode() if isinstance(value, str) else value}
-        for name, value in given
-    ]
-
-
-_PARTS: dict[str, Callable[[Message], Any]] = {
-    "partition": lambda message: message.partition(),
-    "offset": lambda message: message.offset(),
-    "timestamp": _timestamp,
-    "key": lambda message: message.key(),
-    "headers": _headers,
-}
-
-
-def _value(name: str, value: Any) -> Any:
-    if callable(value):
-        return value
-    return one_of("avro", "bytes", "json")(name, value)
-
-
-_starts = fits(
-    lambda value: (
-        (isinstance(value, dt.datetime) and value.tzinfo is not None)
-        or (isinstance(value, Mapping) and all(map(_is_offset, chain.from_iterable(value.items()))))
-        or (isinstance(value, str) and value in ("earliest", "latest"))
-    ),
-    "'earliest', 'latest', a datetime with a time zone, or partition -> offset",
-    "{0: 1000}",
-)
-
-
-def _is_offset(value: Any) -> bool:
-    return type(value) is int and value >= 0
+def _moment(name: str, value: Any) -> Any:
+    if isinstance(value, str) and value not in ("earliest", "latest"):
+        with contextlib.suppress(ValueError):
+            value = dt.datetime.fromisoformat(value)
+    if isinstance(value, Mapping):
+        good = all(type(each) is int and each >= 0 for pair in value.items() for each in pair)
+    else:
+        is_time = isinstance(value, dt.datetime) and value.tzinfo is not None
+        good = is_time or (isinstance(value, str) and value in ("earliest", "latest"))
+    if not good:
+        which = "'earliest', 'latest', a time with its zone, or partition -> offset"
+        raise wrong(name, value, which, "'2026-01-01T00:00:00Z'")
+    return value
 
 
 def _settings(name: str, value: Any) -> Any:
@@ -489,16 +496,20 @@ def _parts(name: str, value: Any) -> Any:
     if not isinstance(given, Sequence) or len(set(map(repr, given))) < len(given):
         raise wrong(name, value, "different parts of a record", "['partition', 'offset']")
     for each in given:
-        one_of(*_OF_A_RECORD)(name, each)
+        one_of(*_PARTS)(name, each)
     return list(given)
 
 
 @checked(
     servers=text("addresses of brokers", "'broker1:9092,broker2:9092'"),
     topic=text("the name of a topic", "'orders'"),
-    value=_value,
+    value=fits(
+        lambda value: callable(value) or (isinstance(value, str) and value in _VALUES),
+        f"{', '.join(map(repr, _VALUES))}, or a function of its bytes",
+    ),
     record_columns=_parts,
-    start=_starts,
+    start=_moment,
+    until=_moment,
     on_broken=one_of("error", "refuse"),
     on_lost=one_of("error", "skip"),
     settings=optional(_settings),
@@ -510,7 +521,8 @@ def kafka(
     value: Literal["avro", "bytes", "json"] | Callable[[bytes], Mapping[str, Any]] = "json",
     schema: pa.Schema | Mapping[Any, Any] | str | None = None,
     record_columns: Sequence[str] | str = (),
-    start: Start = "earliest",
+    start: Moment = "earliest",
+    until: Moment = "latest",
     on_broken: Literal["error", "refuse"] = "error",
     on_lost: Literal["error", "skip"] = "error",
     settings: Mapping[str, Any] | None = None,
@@ -533,8 +545,11 @@ def kafka(
             of a schema registry, id -> schema, the last of which has the columns.
         record_columns: what else becomes a column, of "partition", "offset", "timestamp", "key" and
             "headers": `_offset` and so on; by default nothing.
-        start: where the first load begins: "earliest", the default, "latest", a time, or partition
-            -> offset. A partition that is added later is loaded from its first record.
+        start: where the first load begins: "earliest", the default, "latest", a time such as
+            "2026-01-01T00:00:00Z" or a datetime, or partition -> offset. A partition that is added
+            later is loaded from its first record.
+        until: where each load ends, in the same words: by default the latest record, as of its
+            beginning. With `start`, a range.
         on_broken: what a record that cannot be decoded does: "error", the default, ends the load;
             "refuse" puts it into the table `<path>.refused` with the reason, in the same commit.
         on_lost: what it means that the topic no longer keeps the records after the position:
@@ -573,6 +588,7 @@ def kafka(
         schema=schema,
         record_columns=record_columns,
         start=start,
+        until=until,
         on_broken=on_broken,
         on_lost=on_lost,
     )

@@ -38,6 +38,7 @@ from ..store.base import is_remote, split_url
 from ..table.table import Table
 from ..terminal import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
+from .ending import pause
 from .json_rows import arrow_schema
 
 LOG = logging.getLogger("manifestcommit.sources")
@@ -191,7 +192,7 @@ class LandingFiles:
         youngest = max((f.modified for f in found if f.modified <= self._began), default=0.0)
         wait_s = min(youngest + self._settle_s - time.time(), self._settle_s)
         if wait_s > 0:
-            time.sleep(wait_s)
+            pause(wait_s)
             found = list(self._listed())
         if self._settle_s <= 0:
             return found
@@ -223,10 +224,9 @@ class LandingFiles:
         """The table of loaded files knows more than the table that is loaded says: another loader
         has committed meanwhile, or the table went back alone."""
         assert self._table is not None and self._ledger is not None
-        try:
+        now: Position | None = None
+        with contextlib.suppress(TableNotFoundError):
             now = self._table.watermarks().get(self.name)
-        except TableNotFoundError:
-            now = None
         if isinstance(now, int) and now >= newest:
             return ChangedInputError(f"{self.name}: another loader was faster")
         return SourceError(
@@ -498,15 +498,12 @@ def _csv_choice(name: str, value: Any) -> Any:
     return given
 
 
-_CHANGED = ("append", "replace", "error")
-
-
 @checked(
     format=optional(one_of("csv", "json", "parquet")),
     pattern=text("a pattern of names", "'*.csv'"),
     schema=optional(arrow_schema),
     file_column=optional(text("the name of a column", "'_file'")),
-    on_changed=one_of(*_CHANGED),
+    on_changed=one_of("append", "replace", "error"),
     csv_options=optional(_csv_choice),
 )
 def files(

@@ -12,9 +12,6 @@ import datetime as dt
 import inspect
 import logging
 import os
-import signal
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,9 +28,11 @@ from ..errors import (
     UsageError,
     WatermarkError,
 )
+from ..format.entries import MAX_SOURCES
 from ..format.fields import is_text
 from ..format.object_names import REFUSED
 from ..job import Job, Path, begin
+from ..quarantine import refused_beside, split
 from ..runtime.environment import STARTS
 from ..runtime.outcome import Outcome
 from ..runtime.validation import checked, parse_age, size, wrong
@@ -44,6 +43,7 @@ from ..table.table import Table
 from ..terminal import Steps
 from ..transactions import read_together, transaction
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position, Source, streams
+from .ending import EndedError, heeding, pause, stopping
 from .on_spark import check_spark, write_parts
 
 if TYPE_CHECKING:
@@ -51,13 +51,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.sources")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_active: set[threading.Event] = set()  # of the `follow`s of the main thread
-_handlers: dict[int, Any] = {}  # of signals, from before the first of these
-
-
-class _OutrunError(SourceError):
-    """Other loaders were faster each time."""
 
 
 class LoadOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +125,7 @@ def load(
         merge_schema: as for `write`.
         on_violation: "error", the default: a row that violates a constraint of the table ends the
             load; "quarantine": such rows go into `<path>.refused` in the same commit, as for
-            `write`. It is for loads by this process that add rows.
+            `write`. It is for loads that add rows.
         max_errors: how many parts that cannot be decoded, such as broken files, are recorded and
             skipped; one more ends the load. By default 0.
         restart: replace all rows of the table by the whole source, in one commit, and go on from
@@ -203,9 +196,10 @@ def follow(
 ) -> Iterator[LoadOutcome]:
     """Load what a source has, again and again: a service.
 
-    SIGTERM and SIGINT end it between two commits, where it runs in the main thread: the iterator
-    ends then, and the next start goes on. Losing the process at any other moment is safe as well.
-    Other arguments and errors are as for the function `load`, `max_errors` for each round.
+    SIGTERM and SIGINT end it between two commits, where it runs in the main thread, or while its
+    source is silent: the iterator ends then, and the next start goes on. Losing the process at any
+    other moment is safe as well. Other arguments and errors are as for the function `load`,
+    `max_errors` for each round.
 
     Args:
         every: how long to wait where there is nothing to load, such as "60s" or a timedelta; by
@@ -222,7 +216,7 @@ def follow(
     limit, most, wait_s = size("max_bytes", max_bytes), max_errors, parse_age(every, "every")
 
     def rounds() -> Iterator[LoadOutcome]:
-        with _stopping() as stop:
+        with stopping() as stop:
             while not stop.is_set():
                 loader = _Loader(
                     source,
@@ -235,7 +229,7 @@ def follow(
                     write={"partition_by": partition_by, "merge_schema": merge_schema},
                     note={"message": message, "metadata": metadata},
                 )
-                with Steps() as steps, contextlib.suppress(_OutrunError):
+                with Steps() as steps, contextlib.suppress(EndedError), heeding(stop):
                     while not stop.is_set() and loader.load_next(steps):
                         pass
                 if (outcome := loader.outcome()).chunks:
@@ -244,30 +238,6 @@ def follow(
                     stop.wait(wait_s)
 
     return rounds()
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; elsewhere than in the main thread nothing sets it."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    if not _active:
-        _handlers.update((each, signal.signal(each, _stop)) for each in _SIGNALS)
-    _active.add(stop)
-    try:
-        yield stop
-    finally:
-        _active.discard(stop)
-        while not _active and _handlers:
-            number, handler = _handlers.popitem()
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _stop(*_: Any) -> None:
-    for each in _active:
-        each.set()
 
 
 class _Loader:
@@ -297,7 +267,7 @@ class _Loader:
         self._companions = {suffix: self.url + suffix for suffix in self._schemas}
         self._quarantines = on_violation == "quarantine"
         if self._quarantines:
-            self._check_adds(spark)
+            self._check_adds()
         self._spark = spark
         if spark is not None:
             check_spark(self._source, self.url, spark)
@@ -309,10 +279,9 @@ class _Loader:
         self._rows = 0
         self._broken: dict[str, str] = {}
 
-    def _check_adds(self, spark: SparkSession | None) -> None:
+    def _check_adds(self) -> None:
         """UsageError where rows cannot be refused into a table beside. [LD13]"""
         for is_so, only in (
-            (spark is not None, "this process loads, not Spark's tasks"),
             (self._updates, "a source adds, not one that changes others, which would differ"),
             (len(self._members) > 1, "go into one table"),
             (REFUSED in self._companions, "no on_broken='refuse' puts into that table, too"),
@@ -337,17 +306,14 @@ class _Loader:
 
     def plan(self, *, restart: bool = False) -> LoadOutcome:
         """What there is to load."""
-        for _ in range(STARTS):
-            try:
-                at = self.positions()
-                chunks = [self.whole()] if restart else [*self._chunks_from(at)]
-            except ChangedInputError as error:
-                LOG.info("%s", error)
-                continue
-            told = getattr(self._source, "held_back", "")
-            planned = (*(each.what for each in chunks), *([told] if told else []))
-            return LoadOutcome(url=self.url, chunks=len(chunks), planned=planned, positions=at)
-        raise SourceError(f"{self._source.name}: it changed all the time; nothing was loaded")
+        at = self.positions()
+        try:
+            chunks = [self.whole()] if restart else [*self._chunks_from(at)]
+        except ChangedInputError as error:
+            raise SourceError(f"{error}; nothing was loaded. Run it again.") from error
+        told = getattr(self._source, "held_back", "")
+        planned = (*(each.what for each in chunks), *([told] if told else []))
+        return LoadOutcome(url=self.url, chunks=len(chunks), planned=planned, positions=at)
 
     def outcome(self) -> LoadOutcome:
         metrics = [one.metrics for each in self._committed for one in each if one.metrics]
@@ -386,7 +352,7 @@ class _Loader:
         """
         for tried in range(STARTS):
             if tried:
-                time.sleep(min(_FIRST_WAIT_S * 2**tried, _LONGEST_WAIT_S))
+                pause(min(_FIRST_WAIT_S * 2**tried, _LONGEST_WAIT_S))
             if self._chunks is None:
                 steps(f"{self._source.name}: looking for what is new")
                 self._at = self.positions()
@@ -411,7 +377,7 @@ class _Loader:
                     raise
                 LOG.info("%s: looking at the table's position again: %s", self.url, error)
                 self._chunks = None
-        raise _OutrunError(
+        raise EndedError(
             f"{self.url}: other loaders of {self._source.name} were faster {STARTS} times; what "
             "they committed is loaded, and nothing of this one was lost. Run one loader a source."
         )
@@ -497,7 +463,7 @@ class _Loader:
                 outcome, rows = self._changed(table, source, chunk, change)
                 return [outcome], rows
             with begin(place, storage_options=self._options, **note) as job:
-                self._fill(job, source, chunk, replace_all=replace_all)
+                self._fill(job, None, source, chunk, replace_all=replace_all)
             assert job.outcome is not None
             return [job.outcome], _rows_of(job.outcome)
         rows, added = 0, []
@@ -507,8 +473,8 @@ class _Loader:
                     rows += self._changed(tx.rows(place), source, chunk, change)[1]
                     beside = source.beside(chunk) if self._companions else {}
                 else:
-                    jobs = [tx[each] for each in refused]
-                    beside = self._fill(tx[place], source, chunk, *jobs, replace_all=replace_all)
+                    to = tx[refused[0]] if refused else None
+                    beside = self._fill(tx[place], to, source, chunk, replace_all=replace_all)
                     added.append(at)
             self._make_companions()  # not before the rows: a load that fails leaves no table
             for suffix, data in beside.items():
@@ -532,18 +498,14 @@ class _Loader:
 
     def _refused_beside(self) -> list[str]:
         """The table of refused rows, in a list; none where the table has no constraint yet."""
-        from ..quarantine import refused_beside  # late: few loads need it
-
         ((place, table),) = self._tables.items()
-        try:
-            if not table.constraints():
-                return []
-        except TableNotFoundError:
-            return []
-        return [refused_beside(place, None, self._options)]
+        with contextlib.suppress(TableNotFoundError):
+            if table.constraints():
+                return [refused_beside(place, None, self._options)]
+        return []
 
     def _fill(
-        self, job: Job, source: Any, chunk: Chunk, *refused: Job, replace_all: bool
+        self, job: Job, refused: Job | None, source: Any, chunk: Chunk, *, replace_all: bool
     ) -> Mapping[str, Any]:
         """Write the rows, and return what belongs beside them. refused: the job of the table of
         rows that violate a constraint, if they go there."""
@@ -554,19 +516,20 @@ class _Loader:
         ranges = self._ranges(source, chunk)
         for name, (start, end) in ranges.items():
             job.advance(name, start, end)
-        sources = {name: (start or 0, end) for name, (start, end) in ranges.items()}
-        lineage = sources if all(isinstance(end, int) for _, end in sources.values()) else None
-        how = {**how, "sources": lineage}
+        lineage = {
+            name: (begin, end)
+            for name, (start, end) in ranges.items()
+            if (begin := chunk.begins.get(name, start or 0)) != end
+        }
+        is_kept = all(isinstance(end, int) for _, end in ranges.values())
+        how = {**how, "sources": lineage if is_kept and len(lineage) <= MAX_SOURCES else None}
         if self._spark is not None:
-            return write_parts(job, source, chunk, self._spark, self._options, **how)
+            return write_parts(job, refused, source, chunk, self._spark, self._options, how)
         for data in streams(source.rows(chunk)):
-            if refused:
-                from ..quarantine import split
-
-                layout = (how["partition_by"], how["merge_schema"], None, lineage)
-                split(data, job, refused[0], layout, self._options)
-            else:
+            if refused is None:
                 job.write(data, **how)
+            else:
+                split(data, job, refused, how, self._options)
         found: Mapping[str, Any] = source.beside(chunk) if self._companions else {}
         return found
 
@@ -603,10 +566,9 @@ def _ask(source: Any, question: str, *given: Any) -> Any:
 
 
 def _is_there(table: Table) -> bool:
-    try:
+    with contextlib.suppress(TableNotFoundError):
         return bool(table._ctx.open())
-    except TableNotFoundError:
-        return False
+    return False
 
 
 def _rows_of(outcome: Outcome) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ..files.writer import WritePlan
 from ..format.arrow_schema import from_arrow
 from ..format.fields import arrow_marks
 from ..job import Job
+from ..quarantine import SplitPlan, plan_split, register_split, split_in_task
 from ..runtime.environment import STARTS
 from ..store import StorageOptions
 from .chunk import BrokenInputError, ChangedInputError, Chunk, streams
@@ -30,16 +32,14 @@ _CORES = 8  # where a session does not say its own
 
 class _Told(msgspec.Struct, kw_only=True):
     """What a task says of its parts: what it has written, and what belongs beside, or why not.
-    columns: of rows not planned for, with what is read; reading: of a misfit."""
+    columns: of rows not planned for, with what is read; reading: where the error is."""
 
     parts: list[int] = []
     written: bytes = b""
-    beside: list[tuple[str, bytes]] = []
-    columns: list[tuple[bytes, str]] = []
+    beside: list[tuple[str, pa.Table]] = []
+    columns: list[tuple[pa.Schema, str]] = []
     reading: str = ""
-    misfit: str = ""
-    broken: tuple[tuple[str, ...], str] | None = None
-    changed: str = ""
+    error: Exception | None = None
 
 
 class _UnplannedError(Exception):
@@ -61,18 +61,25 @@ def check_spark(source: Any, url: str, spark: SparkSession) -> None:
 
 
 def write_parts(
-    job: Job, source: Any, chunk: Chunk, spark: SparkSession, options: StorageOptions, **how: Any
+    job: Job,
+    refused: Job | None,
+    source: Any,
+    chunk: Chunk,
+    spark: SparkSession,
+    options: StorageOptions,
+    how: Mapping[str, Any],
 ) -> dict[str, pa.Table]:
     """Have tasks write the chunk's rows into the job, still invisible, and return what belongs
     beside them. [LD11]
 
     A task that finds columns that are not planned for says so, and its parts are read again when
-    they are. how: as for `Job.write`.
+    they are. refused: the job of the table of rows that violate a constraint, if they go there
+    [LD13]; how: as for `Job.write`.
     """
     from ..spark.writing import TaskMessage, collect
 
     parts = dict(enumerate(source.parts(chunk, count=_count(chunk, spark))))
-    beside: list[tuple[str, bytes]] = []
+    beside: list[tuple[str, pa.Table]] = []
     known: list[pa.Schema] = []
     found = _first_columns(source, parts, beside)
     for _ in range(STARTS):
@@ -80,15 +87,24 @@ def write_parts(
             if reading:
                 source.reading = reading  # for errors of this process
             job.based_on.take(arrow_marks(schema.metadata))
-            plan = job.plan_write(from_arrow(schema, job.ctx.new_field_id), **how)
+            columns = from_arrow(schema, job.ctx.new_field_id)
+            plan = (
+                job.plan_write(columns, **how)
+                if refused is None
+                else plan_split(job, refused, columns, how, options)
+            )
         if not parts:
             break
         known += [schema for schema, _ in found]
         told = _run(source, parts, plan, known, spark, options)
         _check(told, parts, source)
-        found = _different((_schema(data), at) for one in told for data, at in one.columns)
+        found = _different(chain.from_iterable(one.columns for one in told))
         done = [one for one in told if not one.columns]
-        collect(plan, [TaskMessage(one.written) for one in done], options).register(job)
+        written = [one.written for one in done]
+        if isinstance(plan, WritePlan):
+            collect(plan, [TaskMessage(each) for each in written], options).register(job)
+        elif refused is not None:
+            register_split(plan, written, job, refused, options)
         for one in done:
             beside += one.beside
             for number in one.parts:
@@ -100,7 +116,7 @@ def write_parts(
         )
     rows: dict[str, list[pa.Table]] = {}
     for suffix, data in beside:
-        rows.setdefault(suffix, []).append(pa.ipc.open_stream(data).read_all())
+        rows.setdefault(suffix, []).append(data)
     return {suffix: pa.concat_tables(tables) for suffix, tables in rows.items()}
 
 
@@ -113,7 +129,7 @@ def _count(chunk: Chunk, spark: SparkSession) -> int:
 
 
 def _first_columns(
-    source: Any, parts: dict[int, Chunk], beside: list[tuple[str, bytes]]
+    source: Any, parts: dict[int, Chunk], beside: list[tuple[str, pa.Table]]
 ) -> list[tuple[pa.Schema, str]]:
     """The columns of the first rows. Parts before them, without any, are taken off."""
     for number, part in list(parts.items()):
@@ -127,7 +143,7 @@ def _first_columns(
 def _run(
     source: Any,
     parts: Mapping[int, Chunk],
-    plan: WritePlan,
+    plan: WritePlan | SplitPlan,
     known: Sequence[pa.Schema],
     spark: SparkSession,
     options: StorageOptions,
@@ -137,28 +153,23 @@ def _run(
 
     from ..spark.tasks import check_can_write, messages_of, raising_ours
 
-    columns = [each.serialize().to_pybytes() for each in known]
-    task = partial(_read_parts, source, plan, columns, options)
+    task = partial(_read_parts, source, plan, known, options)
     # a source has options of its own, too
     check_can_write(task, options or StorageOptions({"source": source.name}))
     items = [(number, cloudpickle.dumps(part)) for number, part in parts.items()]  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
     with raising_ours():
         frame = spark.createDataFrame(items, "number int, part binary")
         spread = frame.repartitionByRange(len(items), "number")  # others put two into one task
-        return [msgspec.msgpack.decode(each, type=_Told) for each in messages_of(spread, task)]
+        return [cloudpickle.loads(each) for each in messages_of(spread, task)]
 
 
 def _check(told: Sequence[_Told], parts: Mapping[int, Chunk], source: Any) -> None:
     """Raise what a task has found; StoreError where not each part has been read once. [LD11]"""
     for one in told:
-        if one.changed:
-            raise ChangedInputError(one.changed)
-        if one.broken is not None:
-            raise BrokenInputError(*one.broken)
-        if one.misfit:
+        if one.error is not None:
             if one.reading:
                 source.reading = one.reading
-            raise SchemaMismatchError(one.misfit)
+            raise one.error
     if sorted(number for one in told for number in one.parts) != sorted(parts):
         raise StoreError(
             "Spark lost a part of what was loaded, or gave it twice; nothing of this chunk was "
@@ -175,21 +186,9 @@ def _different(found: Iterable[tuple[pa.Schema, str]]) -> list[tuple[pa.Schema, 
     return kept
 
 
-def _schema(data: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(data))
-
-
-def _beside(source: Any, part: Chunk) -> list[tuple[str, bytes]]:
+def _beside(source: Any, part: Chunk) -> list[tuple[str, pa.Table]]:
     """What belongs beside the part that was read last."""
-    if not getattr(source, "companions", None):
-        return []
-    found = []
-    for suffix, table in source.beside(part).items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        found.append((suffix, sink.getvalue().to_pybytes()))
-    return found
+    return [*source.beside(part).items()] if getattr(source, "companions", None) else []
 
 
 # --- In tasks -------------------------------------------------------------------------------------
@@ -197,8 +196,8 @@ def _beside(source: Any, part: Chunk) -> list[tuple[str, bytes]]:
 
 def _read_parts(
     source: Any,
-    plan: WritePlan,
-    columns: Sequence[bytes],
+    plan: WritePlan | SplitPlan,
+    known: Sequence[pa.Schema],
     options: StorageOptions,
     batches: Iterable[pa.RecordBatch],
 ) -> bytes:
@@ -213,19 +212,18 @@ def _read_parts(
         for number, part in zip(*(each.to_pylist() for each in batch.columns), strict=True)
     }
     told = _Told(parts=[*given])
-    known = [*map(_schema, columns)]
+    rows = _rows(source, given.values(), known, told)
     try:
-        told.written = write_task(plan, _rows(source, given.values(), known, told), options).data
+        if isinstance(plan, WritePlan):
+            told.written = write_task(plan, rows, options).data
+        else:
+            told.written = split_in_task(plan, options, "", rows)
     except _UnplannedError:
         pass
-    except SchemaMismatchError as error:
-        told.misfit = str(error)
-    except BrokenInputError as error:
-        told.broken = (error.parts, error.reason)
-    except ChangedInputError as error:
-        told.changed = str(error)
+    except (SchemaMismatchError, BrokenInputError, ChangedInputError) as error:
+        told.error = error
     told.reading = getattr(source, "reading", "")
-    return msgspec.msgpack.encode(told)
+    return cloudpickle.dumps(told)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _rows(
@@ -242,5 +240,5 @@ def _rows(
                     yield batch
         told.beside += _beside(source, part)
     if new:
-        told.columns = [(each.serialize().to_pybytes(), at) for each, at in _different(new)]
+        told.columns = _different(new)
         raise _UnplannedError

@@ -25,6 +25,7 @@ from ..rows.clauses import Delete, Insert, Update
 from ..store import StorageOptions
 from ..table.table import Table
 from .chunk import ChangedInputError, Chunk, Position
+from .ending import pause
 from .pgoutput import KEPT, Begin, Change, Commit, NewShapeError, Row, Shape, Spool, decoded
 from .postgres_server import (
     Column,
@@ -302,7 +303,7 @@ class PostgresChanges:
                 f"the slot {self._slot!r} was used by somebody else for {_WAIT_S:.0f} s ({error}); "
                 "nothing was done. Run one loader a slot."
             )
-        time.sleep(0.1)
+        pause(0.1)
 
     def _look(
         self,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..errors import SourceError, UsageError
-from ..runtime.validation import checked, flag, one_of, optional, text, wrong
+from ..runtime.validation import checked, fits, flag, one_of, optional, text, wrong
 from ..store.base import StorageOptions
 from ..version import install
 from .chunk import Chunk, Position
+from .ending import pause
 from .postgres_changes import PostgresChanges
 from .postgres_server import (
     Column,
@@ -279,7 +280,7 @@ def _wait_until_flushed(connection: psycopg.Connection[Any], name: str, inserted
                 f"{name}: the server did not write its log up to {inserted} within "
                 f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
             )
-        time.sleep(0.02)
+        pause(0.02)
 
 
 def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
@@ -288,27 +289,26 @@ def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
     )
 
 
-def _slot_name(name: str, value: Any) -> Any:
-    if isinstance(value, str) and re.fullmatch("[a-z0-9_]{1,63}", value):
-        return value
-    raise wrong(name, value, "a name of letters from a to z, digits and _, up to 63", "'lake'")
+_slot_name = fits(
+    lambda value: isinstance(value, str) and re.fullmatch("[a-z0-9_]{1,63}", value) is not None,
+    "a name of letters from a to z, digits and _, up to 63",
+    "'lake'",
+)
 
 
 def _hidden(name: str, value: Any) -> StorageOptions:
     """A connection string, which no error shows, nor what libpq says of it."""
-    missing, good = "", isinstance(value, str) and "\0" not in value
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
         missing = f"PostgreSQL needs a package that is missing ({error}): {install('postgres')}"
-    else:
-        try:
-            conninfo_to_dict(value if good else "")
-        except ProgrammingError:
-            good = False
-    if missing:
-        raise UsageError(missing)
+        raise UsageError(missing) from None
+    good = isinstance(value, str) and "\0" not in value
+    try:
+        conninfo_to_dict(value if good else "")
+    except ProgrammingError:
+        good = False
     if not good:
         raise UsageError(
             "expected a connection string of libpq, such as 'host=db dbname=shop user=loader' or "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import TableNotFoundError
-from ..runtime.validation import checked, wrong
+from ..runtime.validation import checked, fits
 from ..sources.chunk import Chunk, Position, Source, streams
 from ..sources.loading import LoadOutcome, a_source, load
 from ..store import StorageOptions, Store, open_store, register_scheme
@@ -73,10 +73,7 @@ def _place(life: _Life) -> Iterator[str]:
         store.delete([each.name for each in store.list("")])
 
 
-def _call(name: str, value: Any) -> Any:
-    if not callable(value):
-        raise wrong(name, value, "a function without arguments, or a class", "lambda: Numbers()")
-    return value
+_call = fits(callable, "a function without arguments, or a class", "lambda: Numbers()")
 
 
 @checked(source=_call, rows=_call)

@@ -45,7 +45,7 @@ def quarantine(crew: Sequence[Worker], work: Work) -> None:
     rows = pa.table({"id": range(len(DAYS)), "day": pa.array(DAYS, pa.string())})
     with _attempting(crew, "quarantine", msgspec.to_builtins(work)) as running:
         jobs = [Job(worker.ctx, key=work.key, fingerprint=work.key) for worker in crew]
-        split(rows, jobs[0], jobs[1], (["day"], False, None, None), StorageOptions(None))
+        split(rows, jobs[0], jobs[1], {"partition_by": ["day"]}, StorageOptions(None))
         written = [worker.declare_job(one, job) for worker, one, job in zip(crew, running, jobs, strict=True)]
         crew[0].world.splits.append(Split(key=work.key, jobs=tuple(each.job for _, each in written)))
         _commit_together(crew, running, written)

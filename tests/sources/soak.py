@@ -27,15 +27,20 @@ from tests.servers.postgresql import running
 
 import manifestcommit as mc
 
-# A loader: it says when it begins, and loads until it is killed.
+# A loader: it says when it begins, with all that it imports, and loads until it is killed.
 LOADER = """
-import random, sys, time
+import contextlib, random, sys, time
 import manifestcommit as mc
-source = eval(sys.argv[1])
+source, how = eval(sys.argv[1]), {}
+if len(sys.argv) > 3:
+    from pyspark.sql import SparkSession
+    how["spark"] = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+with contextlib.suppress(mc.errors.SourceError):
+    mc.load(source, sys.argv[2], dry_run=True)
 print("ready", flush=True)
 while True:
     try:
-        mc.load(source, sys.argv[2], max_bytes=random.choice([200, 5_000, 1_000_000]))
+        mc.load(source, sys.argv[2], max_bytes=random.choice([200, 5_000, 1_000_000]), **how)
     except mc.errors.SourceError as error:
         if "were faster" not in str(error):  # the other loader
             raise
@@ -227,8 +232,8 @@ def found_in(target: Path, origin: Origin) -> Rows:
     return Counter(tuple(row[name] for name in origin.columns) for row in rows)
 
 
-def soak(kind: str, folder: Path, *, seconds: float, seed: int) -> Report:
-    """Write, load and kill for so long, load what is left, and compare."""
+def soak(kind: str, folder: Path, *, seconds: float, seed: int, spark: bool = False) -> Report:
+    """Write, load and kill for so long, load what is left, and compare. spark: loaders have a session, whose JVM dies with them."""
     chance = random.Random(seed)
     target = folder / "target"
     with ORIGINS[kind](folder, random.Random(chance.random())) as origin, ExitStack() as stack:
@@ -237,13 +242,15 @@ def soak(kind: str, folder: Path, *, seconds: float, seed: int) -> Report:
 
         def keep_loading(moments: random.Random) -> None:
             while time.monotonic() < until and not failed:
+                command = [sys.executable, "-c", LOADER, origin.code, str(target), *["spark"] * spark]
                 with subprocess.Popen(
-                    [sys.executable, "-c", LOADER, origin.code, str(target)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=spark
                 ) as loader:
                     assert loader.stdout is not None and loader.stderr is not None
                     if loader.stdout.readline() == "ready\n":
-                        time.sleep(moments.random() * 6)
-                    loader.send_signal(signal.SIGKILL)
+                        time.sleep(moments.random() * (30 if spark else 6))
+                    if loader.poll() is None:
+                        (os.killpg if spark else os.kill)(loader.pid, signal.SIGKILL)
                     said = loader.stderr.read()
                 if loader.returncode == -signal.SIGKILL:
                     kills[0] += 1
@@ -272,9 +279,10 @@ def main() -> None:
     parser.add_argument("kind", choices=[*ORIGINS])
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--spark", action="store_true", help="loads by Spark's tasks, of files, kafka and table")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = soak(options.kind, Path(folder), seconds=options.minutes * 60, seed=options.seed)
+        report = soak(options.kind, Path(folder), seconds=options.minutes * 60, seed=options.seed, spark=options.spark)
     print(f"{options.kind}: seed {options.seed}, {report.kills} loaders killed, {report.loads} versions, {report.rows:,} rows")
     print(f"missing {report.missing.total()}, doubled {report.doubled.total()}, damages {report.damages}")
     sys.exit(bool(report.missing or report.doubled or report.damages))

@@ -8,11 +8,15 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import fastavro
+import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +27,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
 from manifestcommit.sources import kafka_topic
+from manifestcommit.sources.ending import EndedError, heeding
 from manifestcommit.sources.json_rows import rows_of
 from manifestcommit.store import StorageOptions
 
@@ -144,6 +149,42 @@ def test_the_first_load_begins_where_it_is_told_to(tmp_path: Any, cluster: Clust
     cluster.send({"id": 3})
     mc.load(source, tmp_path / "t")
     assert [row for (row,) in rows(tmp_path / "t", "id")] == expected
+
+
+def test_a_range_is_loaded_and_the_load_goes_on_behind_it(tmp_path: Any, cluster: Cluster) -> None:
+    """By offsets; the lineage of files is of what they hold, not of what was passed over. [LD9] [OB8]"""
+    for number in range(6):
+        cluster.send({"id": number}, partition=number % 2)
+    source = kafka(cluster.servers, TOPIC, start={0: 1, 1: 2}, until={0: 2, 1: 3})
+    assert mc.load(source, tmp_path / "t").rows == 2 and rows(tmp_path / "t", "id") == [(2,), (5,)]
+    assert mc.load(source, tmp_path / "t").chunks == 0
+    (entry,) = mc.Table(tmp_path / "t").snapshot().added
+    assert [(each.source[-1], each.start, each.end) for each in entry.sources] == [("0", 1, 2), ("1", 2, 3)]
+    assert mc.Table(tmp_path / "t").lineage(f"{source.name}/0", 0).files == ()
+    assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t").rows == 1 and rows(tmp_path / "t", "id") == [(2,), (4,), (5,)]
+
+
+def test_a_time_is_a_text_or_a_datetime(tmp_path: Any, cluster: Cluster) -> None:
+    """The cluster has no time before the end: all of it is loaded by an end in the future, and nothing from there on."""
+    cluster.send({"id": 0})
+    later, schema = "2036-01-01T00:00:00+02:00", pa.schema([("id", pa.int64())])
+    assert mc.load(kafka(cluster.servers, TOPIC, start=later, schema=schema), tmp_path / "t").rows == 0
+    assert mc.load(kafka(cluster.servers, TOPIC, until=later), tmp_path / "u").rows == 1
+
+
+def test_a_follower_of_silent_brokers_ends_promptly(tmp_path: Any, cluster: Cluster) -> None:
+    """Where records that were promised do not come, and where the brokers do not answer. [LD6]"""
+    cluster.send({"id": 0})
+    source, stop = kafka(cluster.servers, TOPIC), threading.Event()
+    (chunk,) = source.chunks({}, max_bytes=1000)
+    stop.set()
+    begun = time.monotonic()
+    with heeding(stop), pytest.raises(EndedError, match="asked to end"):
+        list(source.rows(msgspec.structs.replace(chunk, plan={0: (0, 9)})))
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent, heeding(stop), pytest.raises(EndedError, match="asked to end"):
+        list(kafka(f"127.0.0.1:{silent.getsockname()[1]}", TOPIC, settings={"log_level": 0}).chunks({}, max_bytes=1))
+    assert time.monotonic() - begun < 20
 
 
 def test_latest_is_the_end_at_the_first_load_also_of_a_topic_without_records(tmp_path: Any, cluster: Cluster) -> None:
@@ -428,18 +469,14 @@ def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Any, tansu: str) ->
         mc.load(source, tmp_path / "t")
 
 
-def test_a_position_from_before_the_brokers_knew_ids_is_taken_over_once(tmp_path: Any) -> None:
-    """Its name moves along in that commit, so that no loader that knows no id takes the same range. [LD9]"""
+def test_a_position_of_brokers_that_told_no_id_is_of_other_brokers(tmp_path: Any) -> None:
+    """[LD9]"""
     source = kafka("127.0.0.1:1", TOPIC).open(tmp_path / "t", StorageOptions())
-    source._name = "kafka:c/orders@X"
-    at = source._positions({"kafka:c/orders/0": 5, "kafka:c/orders/1": 3, "kafka:c/orders@X/1": 4, "kafka:c/other/0": 9})
-    assert at == {0: 5, 1: 4}
-    first = source._chunk({0: (5, 7), 1: (4, 6)}, dict(at))
-    assert first.ranges == {"kafka:c/orders@X/0": (5, 7), "kafka:c/orders@X/1": (4, 6), "kafka:c/orders/0": (5, 7)}
-    assert source._chunk({0: (7, 8)}, {0: 7}).ranges == {"kafka:c/orders@X/0": (7, 8)}
-    source._name = "kafka:c/orders"
-    with pytest.raises(SourceError, match="the brokers do not say its id now"):
-        source._positions({"kafka:c/orders@X/0": 1})
+    for now, before in (("kafka:c/orders@X", "kafka:c/orders"), ("kafka:c/orders", "kafka:c/orders@X")):
+        source._name = now
+        assert source._positions({f"{now}/0": 5, "kafka:c/other/0": 9}) == {0: 5}
+        with pytest.raises(SourceError, match=r"its id is \w+ now"):
+            source._positions({f"{before}/0": 1})
 
 
 def test_an_id_that_is_not_told_in_time_ends_the_load(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tansu: str) -> None:
@@ -498,7 +535,7 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Any, cluster: Cluster) -> 
         ({"value": "avro", "schema": avro_of({"type": "int", "logicalType": "time-millis"})}, "no column has the type time-millis"),
         ({"value": "avro", "schema": avro_of(["null", "order"])}, "or it holds itself"),
         ({"start": "now"}, "invalid start 'now'"),
-        ({"start": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),
+        ({"start": dt.datetime(2026, 1, 1)}, "a time with its zone"),
         ({"record_columns": ["offsets"]}, "invalid record_columns"),
         ({"on_broken": "skip"}, "invalid on_broken"),
         ({"settings": {"auto.offset.reset": "latest"}}, r"auto\.offset\.reset is decided here"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -135,3 +136,33 @@ def test_a_follower_ends_between_commits_when_it_is_told_to(tmp_path: Path) -> N
     assert follower.stdout.read() == "ended\n" and follower.wait(30) == 0
     follower.stdout.close()
     assert rows(tmp_path / "t") == list(range(6))
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of this signal."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("what", ["settle", "brokers"])
+def test_a_follower_ends_while_its_source_is_silent(tmp_path: Path, what: str) -> None:
+    """A file that is waited for, and brokers that take connections and say nothing. [LD6]"""
+    fill(tmp_path / "landing", range(1))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = {
+            "settle": "mc.sources.files(sys.argv[1], settle='1h')",
+            "brokers": f"mc.sources.kafka('127.0.0.1:{silent.getsockname()[1]}', 'orders', settings={{'log_level': 0}})",
+        }[what]
+        code = FOLLOW.replace('mc.sources.files(sys.argv[1], settle="0s")', source)
+        follower = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "landing"), str(tmp_path / "t")], stdout=subprocess.PIPE, text=True
+        )
+        while not catches(follower.pid, signal.SIGTERM):
+            time.sleep(0.1)
+        time.sleep(1)
+        begun = time.monotonic()
+        follower.send_signal(signal.SIGTERM)
+        assert follower.stdout is not None and follower.stdout.read() == "ended\n" and follower.wait(30) == 0
+        assert time.monotonic() - begun < 15
+        follower.stdout.close()

@@ -79,11 +79,11 @@ def statements(spark: Any, path: str) -> list[Any]:
     return [*found, mc.attach(spark, {"t": path})["t"], spark.sql(count).collect()[0][0]]
 
 
-def load_from(spark: Any, code: str, path: str) -> int:
+def load_from(spark: Any, code: str, path: str, **how: Any) -> int:
     """Load from the source that the code makes, by tasks; how many rows."""
     import manifestcommit as mc
 
-    return mc.load(eval(code, {"mc": mc}), path, spark=spark).rows
+    return mc.load(eval(code, {"mc": mc}), path, spark=spark, **how).rows
 
 
 def change_rows(spark: Any, path: str, work: str) -> None:

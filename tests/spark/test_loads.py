@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,21 @@ ROWS, FILES = 4_000, 4
 
 
 class Origin(NamedTuple):
-    """code: makes the source in any process; ids: those of its rows."""
+    """code: makes the source in any process; ids: those of the rows that the table gets; refused: of those that go beside."""
 
     code: str
     ids: list[int]
+    refused: Sequence[int] = ()
+
+    @property
+    def how(self) -> Any:
+        return {"on_violation": "quarantine"} if self.refused else {}
+
+
+@pytest.fixture(autouse=True)
+def each_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are parts, too, as many as there are cores."""
+    monkeypatch.setattr(on_spark, "_LEAST_BYTES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +45,7 @@ def brokers() -> Any:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Origin:
-    """So large that each is a part."""
+    """So large that each is a part, in any process."""
     (landing := tmp_path / "landing").mkdir()
     for number in range(FILES):
         lines = "".join(f"{number * ROWS + row},{'x' * 1_100}\n" for row in range(ROWS))
@@ -56,7 +68,15 @@ def kafka(brokers: Any, request: pytest.FixtureRequest) -> Origin:
     return Origin(code, list(range(2_000)))
 
 
-@pytest.fixture(params=["files", "kafka"])
+@pytest.fixture
+def split(files: Origin, root: str) -> Origin:
+    """Of the files, whose table refuses each tenth row, so that tasks split them. [LD13]"""
+    columns = pa.schema([("id", pa.int64()), ("text", pa.string()), ("file", pa.string())])
+    mc.create_table(root, columns, constraints={"odd": "id % 10 <> 0"})
+    return Origin(files.code, [each for each in files.ids if each % 10], files.ids[::10])
+
+
+@pytest.fixture(params=["files", "kafka", "split"])
 def origin(request: pytest.FixtureRequest) -> Origin:
     found: Origin = request.getfixturevalue(request.param)
     return found
@@ -73,7 +93,10 @@ def ids(table: Any) -> list[int]:
 def check(table: str, origin: Origin) -> None:
     """Each row is once in the table, in files of some tasks, and a rerun finds nothing."""
     assert ids(table) == origin.ids
-    assert mc.load(source_of(origin), table).chunks == 0
+    assert mc.load(source_of(origin), table, **origin.how).chunks == 0
+    if origin.refused:
+        assert ids(f"{table}.refused") == origin.refused
+        assert len({mc.Table(f"{table}{each}").history(1)[0]["joint"]["attempt"] for each in ("", ".files", ".refused")}) == 1
     if "kafka" in origin.code:
         refused = mc.Table(f"{table}.refused").to_arrow().to_pylist()
         assert sorted((row["partition"], row["value"]) for row in refused) == [(0, b"{no json"), (1, b"{no json")]
@@ -83,17 +106,16 @@ def check(table: str, origin: Origin) -> None:
 
 def test_tasks_write_the_parts_of_a_chunk_and_the_driver_commits_them_with_the_position(spark: Any, root: str, origin: Origin) -> None:
     """[LD11]"""
-    outcome = mc.load(source_of(origin), root, spark=spark)
+    outcome = mc.load(source_of(origin), root, spark=spark, **origin.how)
     assert (outcome.rows, outcome.chunks) == (len(origin.ids), 1) and outcome.files >= 2
     check(root, origin)
 
 
-# --- What dies or is done twice -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("moment", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_an_executor_that_is_killed_loses_and_doubles_no_row(driver: Driver, root: str, origin: Origin, moment: str) -> None:
     """Another attempt reads the part, under other names. [LD11] [SP2]"""
     trap = set_trap(driver.scratch, f"task-1-{moment}-put", "kill")
-    assert driver.run("load_from", code=origin.code, path=root) == len(origin.ids)
+    assert driver.run("load_from", code=origin.code, path=root, **origin.how) == len(origin.ids)
     assert sprung(trap)["executor"]
     check(root, origin)
 
@@ -102,7 +124,7 @@ def test_an_executor_that_is_killed_loses_and_doubles_no_row(driver: Driver, roo
 def test_of_two_attempts_at_a_part_one_counts(driver: Driver, root: str, origin: Origin) -> None:
     """Spark speculates on the one that waits. [LD11] [SP2]"""
     trap = set_trap(driver.scratch, "task-1-after-put", "wait")
-    assert driver.run("load_from", code=origin.code, path=root) == len(origin.ids)
+    assert driver.run("load_from", code=origin.code, path=root, **origin.how) == len(origin.ids)
     release(trap)
     assert not any(trapped_attempt(trap) in path for path in mc.Table(root).files())
     check(root, origin)
@@ -113,23 +135,17 @@ def test_of_two_attempts_at_a_part_one_counts(driver: Driver, root: str, origin:
 def test_a_driver_that_is_killed_has_loaded_a_chunk_or_nothing(spark: Any, doomed: Driver, root: str, origin: Origin, point: str) -> None:
     """[LD11] [LD1]"""
     more = {"file": pa.string()} if "file_column" in origin.code else {"_partition": pa.int32(), "_offset": pa.int64()}
-    mc.create_table(root, pa.schema({"id": pa.int64(), "text": pa.string(), **more}))
+    mc.create_table(root, pa.schema({"id": pa.int64(), "text": pa.string(), **more}), exist_ok=True)
     trap = set_trap(doomed.scratch, point, "wait")
-    doomed.send("load_from", code=origin.code, path=root)
+    doomed.send("load_from", code=origin.code, path=root, **origin.how)
     doomed.reaches(trap)
     doomed.close()
     assert ids(root) in ([], origin.ids)
-    mc.load(source_of(origin), root, spark=spark)
+    mc.load(source_of(origin), root, spark=spark, **origin.how)
     check(root, origin)
 
 
 # --- What differs from what was planned ---------------------------------------------------------------------------------
-@pytest.fixture
-def each_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files are parts, too, as many as there are cores."""
-    monkeypatch.setattr(on_spark, "_LEAST_BYTES", 1)
-
-
 def land(folder: Path, **files: str) -> Any:
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
@@ -137,7 +153,6 @@ def land(folder: Path, **files: str) -> Any:
     return mc.sources.files(folder, settle="0s", file_column="file")
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_columns_that_only_a_task_finds_are_planned_for_before_a_row_of_it_is_written(spark: Any, tmp_path: Path) -> None:
     """[LD11]"""
     source = land(tmp_path / "l", a_jsonl='{"id": 1}\n', b_jsonl='{"id": 2, "more": "x"}\n', c_jsonl='{"other": 2.5, "id": 3}\n')
@@ -147,9 +162,11 @@ def test_columns_that_only_a_task_finds_are_planned_for_before_a_row_of_it_is_wr
     assert mc.load(source, tmp_path / "t", spark=spark, merge_schema=True).rows == 3
     found = mc.Table(tmp_path / "t").to_arrow(["id", "more", "other"]).sort_by("id").to_pylist()
     assert [(row["more"], row["other"]) for row in found] == [(None, None), ("x", None), (None, 2.5)]
+    mc.create_table(tmp_path / "u", pa.schema([("id", pa.int64()), ("file", pa.string())]), constraints={"no 2": "id <> 2"})
+    assert mc.load(source, tmp_path / "u", spark=spark, merge_schema=True, on_violation="quarantine").rows == 2
+    assert mc.Table(tmp_path / "u.refused").to_arrow(["id", "more"]).to_pylist() == [{"id": 2, "more": "x"}]
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) -> None:
     """[LD4]"""
     source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\nnone\n", c_csv="id\n3\n")
@@ -163,7 +180,6 @@ def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) 
     assert [row["loaded"] for row in found] == [True, False, True]
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_rows_that_a_constraint_refuses_end_the_load(spark: Any, tmp_path: Path) -> None:
     """[CK2]"""
     source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\n-2\n")
@@ -200,14 +216,12 @@ class Odd:
         yield pa.table({"id": [chunk.plan], **more})
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_what_changes_while_tasks_read_it_is_read_again(spark: Any, tmp_path: Path) -> None:
     """[LD11]"""
     assert mc.load(Odd(tmp_path / "o", "changed"), tmp_path / "t", spark=spark).rows == 2
     assert ids(tmp_path / "t") == [0, 1]
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_rows_of_other_columns_each_time_end_the_load(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_spark, "STARTS", 2)
     with pytest.raises(SourceError, match="all of it had other columns each time"):
@@ -215,7 +229,6 @@ def test_rows_of_other_columns_each_time_end_the_load(spark: Any, tmp_path: Path
     assert mc.Table(tmp_path / "t").watermarks() == {}
 
 
-@pytest.mark.usefixtures("each_a_part")
 def test_a_part_that_no_task_tells_of_commits_nothing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[LD11]"""
     from manifestcommit.spark import tasks
@@ -227,8 +240,6 @@ def test_a_part_that_no_task_tells_of_commits_nothing(spark: Any, tmp_path: Path
     assert mc.Table(tmp_path / "t").watermarks() == {}
 
 
-# --- Other sources ------------------------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("each_a_part")
 def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, tmp_path: Path) -> None:
     for number in range(5):
         mc.write(pa.table({"id": [number]}), tmp_path / "from")
@@ -250,20 +261,9 @@ def test_a_follower_loads_by_tasks(spark: Any, tmp_path: Path) -> None:
     assert next(rounds).rows == 1 and ids(tmp_path / "t") == [1, 2]
 
 
-class Whole:
-    """A source without parts."""
-
-    name = "whole"
-
-    def chunks(self, positions: Any, *, max_bytes: int) -> Any:
-        raise AssertionError
-
-    rows = chunks
-
-
 def test_what_tasks_cannot_load_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="spark: a Whole has no `parts`"):
-        mc.load(Whole(), tmp_path / "t", spark=spark)
+    with pytest.raises(UsageError, match="spark: a PostgresRows has no `parts`"):
+        mc.load(mc.sources.postgres("", "orders"), tmp_path / "t", spark=spark)
     with pytest.raises(UsageError, match="memory of one process"):
         mc.load(land(tmp_path / "l", a_csv="id\n1\n"), "memory://loads/t", spark=spark)
     assert not (tmp_path / "t").exists()

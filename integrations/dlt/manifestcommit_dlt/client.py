@@ -142,7 +142,8 @@ class Client(JobClientBase, WithStateSync):
         """
         package = self._files(load_id)
         state = self.schema.state_table_name
-        data = [name for name in package if name != state]
+        # in an order that is the same when the package is loaded again: each commit has the same tables then
+        data = sorted(name for name in package if name != state)
         room = MOST_TABLES - SYSTEM_TABLES
         groups = -(-len(data) // room) or 1
         if groups > 1:
@@ -151,14 +152,14 @@ class Client(JobClientBase, WithStateSync):
                 "last. Each is recognised when the package is loaded again."
             )
         for at in range(groups):
-            tables = {name: package[name] for name in data[at::groups]}
+            tables = data[at::groups]
             is_last = at == groups - 1
             if is_last and state in package:
-                tables[state] = package[state]
-            self._commit(load_id, load_id if is_last else f"{load_id}/{at}", tables, is_last)
+                tables.append(state)
+            self._commit(load_id, load_id if is_last else f"{load_id}/{at}", tables, package, is_last)
 
-    def _commit(self, load_id: str, key: str, tables: Mapping[str, Sequence[str]], is_last: bool) -> None:
-        """Commit some tables together, the last of them with the load id."""
+    def _commit(self, load_id: str, key: str, tables: Sequence[str], package: Mapping[str, Sequence[str]], is_last: bool) -> None:
+        """Commit some tables of a package together, the last of them with the load id."""
         own = dict(self._own_rows(load_id, alone=not tables)) if is_last else {}
         paths = [self._path(name) for name in (*own, *tables)]
         options: Any = {"key": key, "metadata": {"dlt_load_id": load_id, "dlt_schema": self.schema.name}, "storage_options": self._options}
@@ -174,11 +175,11 @@ class Client(JobClientBase, WithStateSync):
             for name, rows in own.items():
                 tx[name].write(rows, merge_schema=True)
             for name in tables:
-                self._load(tx, name, tables, is_emptied=name in emptied)
+                self._load(tx, name, package, is_emptied=name in emptied)
 
-    def _load(self, tx: mc.Transaction, name: str, tables: Mapping[str, Sequence[str]], *, is_emptied: bool) -> None:
-        """Write what a package has of one table."""
-        files, disposition = tables[name], self._disposition(name)
+    def _load(self, tx: mc.Transaction, name: str, package: Mapping[str, Sequence[str]], *, is_emptied: bool) -> None:
+        """Write what a package has of one table. Its root may be in another commit of the package."""
+        files, disposition = package[name], self._disposition(name)
         if is_emptied or disposition == "replace":
             tx[name].overwrite()
         if disposition != "merge":
@@ -186,7 +187,7 @@ class Client(JobClientBase, WithStateSync):
                 tx[name].write(self._stream(name, files), merge_schema=True)
             return
         root = self._root(name)
-        staged, gone = self._latest(root, tables.get(root, ()), has_nested=len(get_nested_tables(self.schema.tables, root)) > 1)
+        staged, gone = self._latest(root, package.get(root, ()), has_nested=len(get_nested_tables(self.schema.tables, root)) > 1)
         if name == root:
             rows, deleted = staged, gone
             on = get_columns_names_with_prop(self.schema.get_table(root), "primary_key")

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dlt.common.storages.load_package import PackageStorage
 from dlt.pipeline.exceptions import PipelineStepFailed
 from manifestcommit_dlt import manifestcommit
+from manifestcommit_dlt.client import Client
 from tests.docs.blocks import REPO, run
 
 import dlt
@@ -198,8 +200,33 @@ def test_more_tables_than_one_commit_takes_have_their_state_in_the_last(tmp_path
     many = [dlt.resource([{"n": n}], name=f"t{n:02}") for n in range(40)]
     info = pipeline(tmp_path).run([*many, events()])
     assert all(rows(tmp_path, f"t{n:02}", "n") == [(n,)] for n in range(40))
-    keys = [table(tmp_path, name).history()[0]["key"] for name in ("t00", *OWN)]
+    keys = [table(tmp_path, name).history()[0]["key"] for name in ("events", *OWN)]
     assert keys == [f"{info.loads_ids[0]}/0", *[info.loads_ids[0]] * 3]
+
+
+def test_a_package_of_several_commits_goes_on_where_it_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit has the same tables again, in whatever order their files are listed, and nested rows find their roots in another."""
+    many = [orders({"id": 1, "items": [1, 2]}, name=f"t{n:02}") for n in range(20)]
+    one, real, commits = pipeline(tmp_path), Client._commit, []
+
+    def dying(self: Client, load_id: str, key: str, tables: list[str], *given: object) -> None:
+        if len(commits) == 1:
+            raise OSError("the process died")
+        commits.append((key, tables))
+        real(self, load_id, key, tables, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_commit", dying)
+        with pytest.raises(PipelineStepFailed, match="the process died"):
+            one.run(many)
+    listed = PackageStorage.get_load_package_jobs
+    monkeypatch.setattr(
+        PackageStorage, "get_load_package_jobs", lambda self, load_id: {name: some[::-1] for name, some in listed(self, load_id).items()}
+    )
+    pipeline(tmp_path).load()
+    for n in range(20):
+        assert rows(tmp_path, f"t{n:02}", "id") == [(1,)]
+        assert rows(tmp_path, f"t{n:02}__items", "value") == [(1,), (2,)]
 
 
 def test_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +260,7 @@ print(seen)
 def _run(root: Path, working: str, at: int) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", KILLED, str(root), working, str(at)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["working folder kept", "working folder lost"])
