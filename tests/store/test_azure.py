@@ -178,7 +178,7 @@ def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytes
 def test_a_place_on_azure_has_one_url(url: str, options: dict[str, str], canonical: str, endpoint: str) -> None:
     """[ST4]"""
     store = open_store(url, {"account_key": "c2VjcmV0", **options})
-    assert store.url == canonical and store._endpoint == endpoint  # type: ignore[attr-defined]
+    assert store.url == canonical and store.where == endpoint  # type: ignore[attr-defined]
     assert open_store(store.url, {"account_key": "c2VjcmV0", **options}).url == canonical
     assert store.identity.startswith("abfs://c") and ("@" in canonical or endpoint in store.identity)
 
