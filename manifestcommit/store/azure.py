@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 from ..errors import StoreError, UsageError
-from .base import ObjectInfo, StorageOptions, public_endpoint
+from .base import ObjectInfo, StorageOptions
 from .http import (
     CONNECT_S,
     READ_S,
@@ -94,6 +94,8 @@ class Account:
                 self._key = self._sas = None
             given = {}
         none_left("abfs", given)
+        self.usual = _HOST.fullmatch(urlsplit(self.endpoint).hostname or "")
+        self.is_providers = self.usual is not None
         self.http = HttpClient(Way(connect_s, read_s, proxies=from_environment(self.endpoint)))
         self._token: Any = None
         self._lock = threading.Lock()
@@ -223,28 +225,18 @@ class AzureStore(HttpStore):
                 "or abfs://container/folder and account_name in storage_options"
             )
         account = self.connection().client
-        self._endpoint = public_endpoint(account.endpoint)
         if self._host and self._host.partition(".")[0] != account.name:
             raise UsageError(
                 f"abfs://{place} names another account than storage_options or the environment, "
-                f"which lead to {self._endpoint}: name one account only"
+                f"which lead to {self.where}: name one account only"
             )
 
     @property
     def bucket_url(self) -> str:
         """Without an emulator or a custom domain, which come from storage_options, as the endpoints
         of S3 do. [ST4]"""
-        usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
+        usual = self.connection().client.usual
         return super().bucket_url + (f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else "")
-
-    @property
-    def identity(self) -> str:
-        url = self.bucket_url
-        return url if "@" in url else f"{url} at {self._endpoint}"
-
-    @property
-    def where(self) -> str:
-        return self._endpoint
 
     def given(self) -> dict[str, Any]:
         given = super().given()

@@ -133,11 +133,6 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     return scheme, rest.rstrip("/")
 
 
-def takes_options(url: str | os.PathLike[str]) -> bool:
-    """Whether this URL's store takes storage_options: a folder and `memory:` do not. [ST4]"""
-    return split_url(url)[0] not in TAKE_NONE
-
-
 _SHORTEST_SECRET = 4  # shorter values ("us", "1") occur in innocent texts
 _PUBLIC_NAMES = {
     name

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .base import ObjectInfo, StorageOptions, public_endpoint
+from .base import ObjectInfo, StorageOptions
 from .http import (
     Answer,
     HttpClient,
@@ -49,6 +49,7 @@ class Account:
         endpoint = given.pop("endpoint_url", None) or os.environ.get("STORAGE_EMULATOR_HOST")
         endpoint = str(endpoint or _OWN_HOST).rstrip("/")
         self.endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        self.is_providers = self.endpoint == _OWN_HOST
         token, access = given.pop("token", None), given.pop("access", "full_control")
         project = given.pop("project", None) or os.environ.get("GCSFS_DEFAULT_PROJECT")
         payer = given.pop("requester_pays", False)
@@ -188,17 +189,8 @@ class GcsStore(HttpStore):
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         super().__init__(scheme, root, options)
         endpoint = self.connection().client.endpoint
-        self._endpoint = public_endpoint(endpoint)
         self._objects = f"{endpoint}/storage/v1/b/{_quoted(self._bucket)}/o"
         self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(self._bucket)}/o"
-
-    @property
-    def where(self) -> str:
-        return self._endpoint
-
-    @property
-    def identity(self) -> str:
-        return self.bucket_url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def located(self, request: Request) -> Request:
         place = request.place or f"{self._objects}/{_quoted(request.key)}"

@@ -195,7 +195,7 @@ class HttpClient:
 
 class HttpStore(ObjectStore):
     """A store whose requests this client sends. `connection().client` is an account, whose `send`
-    signs and sends one request."""
+    signs and sends one request to its `endpoint`, which is its provider's own or not."""
 
     account: Any  # makes one of the options
     noun = "bucket"
@@ -212,9 +212,14 @@ class HttpStore(ObjectStore):
         return {name: each for name, each in super().given().items() if name not in _OF_FILES}
 
     @property
-    @abstractmethod
     def where(self) -> str:
-        """The host that requests go to, for messages."""
+        """The endpoint that requests go to, without secrets."""
+        return public_endpoint(self.connection().client.endpoint)
+
+    @property
+    def identity(self) -> str:
+        own = self.connection().client.is_providers
+        return self.bucket_url + ("" if own else f" at {self.where}")
 
     @abstractmethod
     def located(self, request: Request) -> Request:

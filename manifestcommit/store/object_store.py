@@ -481,7 +481,7 @@ class ObjectStore(ABC):
         except ManifestCommitError:
             raise
         except NoCredentialsError as error:
-            raise self.no_credentials(self.bucket_url, error) from None
+            raise self.no_credentials(f"{self._scheme}://{self._bucket}", error) from None
         except ImportError as error:
             advice = f": {install(self.extra)}" if self.extra else ""
             raise UsageError(

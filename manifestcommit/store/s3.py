@@ -34,7 +34,7 @@ from ..errors import (
     UnsafeStoreError,
     UsageError,
 )
-from .base import ObjectInfo, StorageOptions, Unfinished, public_endpoint
+from .base import ObjectInfo, StorageOptions, Unfinished
 from .http import (
     CONNECT_S,
     READ_S,
@@ -166,6 +166,8 @@ class Account:
         self._patterns: dict[tuple[str, str, str], _Pattern] = {}
         self._regions: dict[str, str] = {}  # of buckets that are elsewhere than assumed
         self.endpoint = str(self._clients[""].meta.endpoint_url)
+        host = urlsplit(self.endpoint).hostname or ""
+        self.is_providers = host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
         self.http = HttpClient(self._way())
         with _unsent():
             self._credentials = self._found_credentials()
@@ -188,17 +190,12 @@ class Account:
         url = f"{pattern.origin}{path}{f'?{query}' if query else ''}"
         answer = self.http.send(pattern.method, url, sent, request.body, request.into)
         elsewhere = answer.headers.get("x-amz-bucket-region")
-        if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_amazon:
+        if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_providers:
             return answer
         if elsewhere in (self._regions.get(request.place), self._clients[""].meta.region_name):
             return answer
         self._regions[request.place] = elsewhere
         return self.send(request)
-
-    @property
-    def is_amazon(self) -> bool:
-        host = urlsplit(self.endpoint).hostname or ""
-        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     def _sign(
         self, pattern: _Pattern, path: str, query: str, headers: dict[str, str], body: bytes
@@ -409,15 +406,6 @@ class S3Store(HttpStore):
                 "rely on it. Use another bucket."
             )
 
-    @property
-    def identity(self) -> str:
-        endpoint = self._endpoint()
-        return self.bucket_url + (f" at {endpoint}" if endpoint else "")
-
-    @property
-    def where(self) -> str:
-        return self._endpoint() or "S3"
-
     def located(self, request: Request) -> Request:
         return request._replace(place=self._bucket)
 
@@ -427,7 +415,9 @@ class S3Store(HttpStore):
     def create(self, key: str, data: bytes) -> None:
         request = Request("put_object", key, {}, {"If-None-Match": "*"}, data, is_create=True)
         version = self._stored(request).headers.get("x-amz-version-id")
-        if version in (None, "null") or not self._endpoint() or self._refuses_in_versions:
+        if version in (None, "null") or self._refuses_in_versions:
+            return
+        if self.connection().client.is_providers:
             return
         # Once a process, where the bucket keeps versions and the server is not Amazon's: whether
         # the same create is refused now. [ST12]
@@ -540,11 +530,6 @@ class S3Store(HttpStore):
             return answer
 
         return self.ask_for(request, read)
-
-    def _endpoint(self) -> str:
-        """The endpoint of a store that is not Amazon's; empty for Amazon's own."""
-        account: Account = self.connection().client
-        return "" if account.is_amazon else public_endpoint(account.endpoint)
 
 
 def _just_below(name: str) -> str:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
 import pickle
 import secrets
-import subprocess
-import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.proxy import FaultProxy
 from tests.store.places import Place, names, sent
 
-import manifestcommit as mc
-from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UsageError
+from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.object_store import PART_BYTES
 
@@ -109,46 +103,6 @@ def test_a_backslash_is_refused_as_azure_would_make_a_slash_of_it(store: Store, 
     assert sent(proxy) == []
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_azure_is_asked_again_by_us_alone(store: Store, proxy: FaultProxy, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[ST14]"""
-    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)  # no pauses
-    store.put("x", b"1")
-    proxy.reset()
-    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=2)]
-    assert store.get("x") == b"1" and sent(proxy) == ["GET"] * 3
-    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=None)]
-    with pytest.raises(StoreError, match=f"HTTP {status}.*asked 8 times"):
-        store.get("x")
-    assert sent(proxy) == ["GET"] * 8
-
-
-@pytest.mark.parametrize(
-    "fault", [Fault(kind="answer_closed"), Fault(kind="answer_dropped"), Fault(kind="status_after", status=503)], ids=lambda each: each.kind
-)
-def test_a_create_whose_answer_is_lost_is_unclear_and_sent_once(place: Place, proxy: FaultProxy, fault: Fault) -> None:
-    """A repeat would find the name taken: by its own first try. [ST5] [ST10]"""
-    store = (place.given(read_timeout=2) if fault.kind == "answer_dropped" else place).open()
-    proxy.faults = [Rule(match=to("PUT"), fault=fault, times=None)]
-    with pytest.raises(StoreUnclearError, match="may have been created"):
-        store.put_if_absent("v/1", b"mine")
-    assert sent(proxy) == ["PUT"] and store.get("v/1") == b"mine"
-
-
-def test_lost_blocks_and_lists_of_blocks_are_sent_again(store: Store, proxy: FaultProxy) -> None:
-    """[ST2] [ST14]"""
-    store.put("x", b"")
-    proxy.faults = [
-        Rule(match=lambda each: "comp=blocklist" in each.query, fault=Fault(kind="answer_closed")),
-        Rule(match=lambda each: "comp=block&" in f"{each.query}&", fault=Fault(kind="answer_closed")),
-    ]
-    output = store.create_output("big")
-    written = secrets.token_bytes(2 * PART_BYTES + 1)
-    output.write(written)
-    output.close()
-    assert store.get("big") == written
-
-
 def broken(azurite: Any, what: str) -> tuple[str, dict[str, Any]]:
     container, whole = azurite.container(), azurite.connection_string
     wrong_key = whole.replace(azurite.key, f"AAAA{azurite.key[4:]}")
@@ -179,22 +133,6 @@ def test_what_is_wrong_with_the_place_is_said_at_once(
         with pytest.raises(StoreError, match=told) as error:
             call()
         assert type(error.value) is kind and len(sent(proxy)) == requests
-
-
-def test_an_endpoint_that_nobody_serves_is_tried_three_times(azurite: Any, unused_tcp_endpoint: str) -> None:
-    """A wrong endpoint is likelier than a bad moment. [ST14]"""
-    options = {"connection_string": azurite.connection_string.replace(azurite.endpoint, f"{unused_tcp_endpoint}/{azurite.account}")}
-    for call in (lambda each: each.get("x"), lambda each: each.put_if_absent("x", b"")):
-        with pytest.raises(StoreError, match=r"no connection to http://127\.0\.0\.1:\d+/.*asked 3 times") as error:
-            call(open_store("abfs://c/t", options))
-        assert not isinstance(error.value, StoreUnclearError), "nothing reached a store"
-
-
-@pytest.fixture
-def unused_tcp_endpoint() -> str:
-    from tests.servers.servers import free_port
-
-    return f"http://127.0.0.1:{free_port()}"
 
 
 def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -240,7 +178,7 @@ def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytes
 def test_a_place_on_azure_has_one_url(url: str, options: dict[str, str], canonical: str, endpoint: str) -> None:
     """[ST4]"""
     store = open_store(url, {"account_key": "c2VjcmV0", **options})
-    assert store.url == canonical and store._endpoint == endpoint  # type: ignore[attr-defined]
+    assert store.url == canonical and store.where == endpoint  # type: ignore[attr-defined]
     assert open_store(store.url, {"account_key": "c2VjcmV0", **options}).url == canonical
     assert store.identity.startswith("abfs://c") and ("@" in canonical or endpoint in store.identity)
 
@@ -254,49 +192,3 @@ def test_an_azure_url_that_names_no_place_is_refused(azurite: Any) -> None:
         open_store("abfs://c@acc.dfs.core.windows.net/t", azurite.storage_options)
     with pytest.raises(UsageError, match="credentials"):
         open_store(f"abfs://acc:{azurite.key}@host/t")
-
-
-def write_after_fork(store: Store, place: Place, answers: Any) -> None:
-    store.put("from the child", store.get("from the parent"))
-    answers.put((names(store), mc.Table(f"{place.url}/t", storage_options=place.options).snapshot().version))
-
-
-def test_a_forked_process_uses_the_store_of_its_parent_on_azure(azurite: Any, azure_root: Place) -> None:
-    """[ST13]"""
-    place = azure_root.named(f"{azure_root.url}/{secrets.token_hex(8)}")
-    store = place.open()
-    mc.write(pa.table({"x": [1]}), f"{place.url}/t", storage_options=place.options)
-    store.put("from the parent", b"x")
-    fork = multiprocessing.get_context("fork")
-    answers = fork.Queue()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python says that forking with threads is dangerous; it is, and it is done
-        child = fork.Process(target=write_after_fork, args=(store, place, answers))
-        child.start()
-    found, version = answers.get(timeout=60)
-    child.join(30)
-    assert child.exitcode == 0 and version == 2 and {"from the child", "from the parent"} <= set(found)
-    assert store.get("from the child") == b"x"
-
-
-FORKING = """
-import os, sys
-from manifestcommit.store import open_store
-store = open_store(sys.argv[1], {"connection_string": os.environ["REACHED"]})
-store.put("a", b"1")
-child = os.fork()
-if not child:
-    store.put("b", store.get("a"))
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0 and store.get("b") == b"1"
-"""
-
-
-def test_a_forked_process_ends(azurite: Any, azure_root: Place) -> None:
-    """Nothing of its parent's client is waited for at the end. [ST13]"""
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, f"{azure_root.url}/{secrets.token_hex(8)}"]
-    subprocess.run(command, env=os.environ | {"REACHED": azurite.connection_string}, check=True, timeout=60)
-
-
-def append(place: Place, number: int) -> None:
-    mc.write(pa.table({"x": [number]}), place.url, key=f"k{number}", storage_options=place.options)

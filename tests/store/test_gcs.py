@@ -26,7 +26,7 @@ import pytest
 from tests.store.places import names
 
 import manifestcommit as mc
-from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
+from manifestcommit.errors import StoreError
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.object_store import PART_BYTES
 
@@ -217,45 +217,6 @@ def test_an_upload_that_gcs_ends_is_no_object(gcs: Store, google: StandIn, statu
         output.write(bytes(2 * PART_BYTES))
     output.discard()
     assert names(gcs) == [] and google.sessions == {}
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "told", "requests"),
-    [
-        (401, StoreError, "credentials", 1),
-        (403, StoreDeniedError, "denied", 1),
-        (400, StoreError, "HTTP 400", 1),
-        (501, UnsafeStoreError, "no conditional create", 1),
-        (503, StoreUnclearError, "may", 1),
-    ],
-)
-def test_a_refusal_of_gcs_is_said_at_once(
-    gcs: Store, google: StandIn, status: int, kind: type[mc.errors.ManifestCommitError], told: str, requests: int
-) -> None:
-    """[ST5]"""
-    google.refuse = [status] * 9
-    with pytest.raises(kind, match=told) as error:
-        gcs.put_if_absent("v/1", b"")
-    assert type(error.value) is kind and len(asked(google)) == requests
-
-
-def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[ST14]"""
-    monkeypatch.setattr("manifestcommit.store.object_store.random.uniform", lambda *_: 0.0)  # no pauses
-    google.refuse = [429, 429]
-    assert names(gcs) == [] and asked(google) == ["GET"] * 3
-    google.refuse = [429]
-    with pytest.raises(StoreUnclearError):
-        gcs.put_if_absent("v/1", b"")
-    assert asked(google) == ["POST"]
-    google.refuse = [503] * 99
-    with pytest.raises(StoreError, match="asked 8 times"):
-        gcs.get("v/1")
-    assert asked(google) == ["GET"] * 8
-    google.refuse = [-1] * 9
-    with pytest.raises(StoreUnclearError):
-        gcs.put_if_absent("v/2", b"mine")
-    assert asked(google) == ["POST"] and google.objects["lake/t/v/2"] == b"mine"
 
 
 @pytest.mark.parametrize(

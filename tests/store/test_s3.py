@@ -36,8 +36,6 @@ from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.object_store import PART_BYTES
 from manifestcommit.store.s3 import _just_below, _time
 
-PATIENCE_REQUESTS = 8  # the most that one call may send
-
 
 @pytest.fixture
 def place(s3_behind_proxy: Place) -> Place:
@@ -238,17 +236,6 @@ def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: in
         assert sent(proxy) == [method] * 3
 
 
-@pytest.mark.thorough
-def test_a_store_that_stays_busy_is_not_asked_for_ever(store: Store, proxy: FaultProxy) -> None:
-    """An SDK's retries of retries made 50 requests of one call. [ST14]"""
-    store.put("x", b"1")
-    proxy.reset()
-    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=503), times=None)]
-    with pytest.raises(StoreError, match="busy"):
-        store.get("x")
-    assert len(proxy.requests) == PATIENCE_REQUESTS
-
-
 @pytest.mark.parametrize(
     ("fault", "lands"),
     [
@@ -330,14 +317,6 @@ def test_a_part_that_is_lost_is_sent_again(store: Store, proxy: FaultProxy) -> N
     assert store.get("big") == body
 
 
-def test_an_answer_that_is_cut_off_is_asked_for_again(store: Store, proxy: FaultProxy) -> None:
-    """[ST8] [ST14]"""
-    body = secrets.token_bytes(1_000_000)
-    store.put("x", body)
-    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="answer_cut"))]
-    assert store.get("x") == body
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------------
 def every_call(store: Store) -> list[Any]:
     return [
@@ -372,15 +351,6 @@ def test_wrong_credentials_are_told_and_not_shown(place: Place, proxy: FaultProx
     assert len(proxy.requests) == 2 * len(every_call(place.open()))
 
 
-def test_no_connection_is_told_after_a_few_tries(place: Place) -> None:
-    """[ST5] [ST14]"""
-    store = open_store(place.url, {**place.options, "endpoint_url": "http://127.0.0.1:9"})
-    with pytest.raises(StoreError, match=r"no connection to http://127\.0\.0\.1:9; .*\(asked 3 times\)"):
-        store.put_if_absent("x", b"")
-    with pytest.raises(StoreError, match="no connection"):
-        mc.write(pa.table({"a": [1]}), place.url, storage_options={**place.options, "endpoint_url": "http://127.0.0.1:9"})
-
-
 def test_a_read_only_bucket_is_told_before_anything_is_written(rgw: Any) -> None:
     """[ST5]"""
     bucket = rgw.bucket()
@@ -412,15 +382,6 @@ def test_what_is_wrong_with_clock_or_region_is_told_at_once(
         with pytest.raises(StoreError, match=told) as error:
             call()
         assert type(error.value) is kind and sent(proxy) == [method]
-
-
-def test_a_store_that_redirects_is_asked_once(store: Store, proxy: FaultProxy) -> None:
-    """[ST14]"""
-    fault = Fault(kind="status_before", status=301, code="PermanentRedirect")
-    proxy.faults = [Rule(match=lambda _: True, fault=fault, times=None)]
-    with pytest.raises(StoreError, match="is in another region"):
-        store.get("x")
-    assert sent(proxy) == ["GET"]
 
 
 def test_a_create_that_finds_nothing_to_create_in_is_told_as_that(store: Store, proxy: FaultProxy) -> None:
@@ -479,12 +440,6 @@ def test_a_directory_bucket_is_unsafe() -> None:
     """[ST3] [ST7]"""
     with pytest.raises(UnsafeStoreError, match="directory bucket"):
         open_store("s3://fast--usw2-az1--x-s3/t")
-
-
-def test_options_that_no_client_takes_are_named(place: Place) -> None:
-    """[ST5]"""
-    with pytest.raises(UsageError, match="no client for s3:// can be made"):
-        open_store(place.url, {**place.options, "config_kwargs": {"no_such_setting": 1}}).get("x")
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
 from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
-from ...store.base import takes_options
+from ...store.base import TAKE_NONE, split_url
 from ..dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
 from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
 from ..tasks import StoreSource, check_reachable, register_with
@@ -605,7 +605,8 @@ class ManifestCommitDataSource(StoreSource):
 
     def _options_for(self, path: str) -> StorageOptions:
         """A session with options still has local tables, which take none."""
-        return self.storage_options if takes_options(path) else StorageOptions()
+        takes_none = split_url(path)[0] in TAKE_NONE
+        return StorageOptions() if takes_none else self.storage_options
 
     def _chosen(self, ctx: TableContext) -> Head:
         given = {
