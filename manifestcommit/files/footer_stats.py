@@ -236,13 +236,15 @@ def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnSta
 
 def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnStats:
     """Texts, or bytes, no longer than bounds are: a cut upper one is rounded up."""
-    is_cut, most = len(high) > BOUND_LENGTH, high[:BOUND_LENGTH]
+    is_cut, least, most = len(high) > BOUND_LENGTH, low[:BOUND_LENGTH], high[:BOUND_LENGTH]
     if is_cut:
         most = _rounded_up_text(most) if type == "string" else _rounded_up_bytes(most)
+    if type == "binary":
+        least, most = values.encode(least, type), values.encode(most, type)
     return msgspec.structs.replace(
         kept,
-        min=values.encode(low[:BOUND_LENGTH], type),
-        max=values.encode(most, type),
+        min=least,
+        max=most,
         min_cut=len(low) > BOUND_LENGTH,
         max_cut=is_cut and most is not None,
     )
