@@ -134,7 +134,7 @@ def test_a_failure_of_any_kind_is_one_jobs_own(store: MemoryStore, monkeypatch: 
     def fails(**_: Any) -> Any:
         raise pa.ArrowInvalid("of this test")
 
-    monkeypatch.setattr(bad, "_commit", fails)
+    monkeypatch.setattr(bad, "commit_now", fails)
     results = mc.commit_all([bad, good])
     assert "ArrowInvalid: of this test" in str(results[0].error) and isinstance(results[0].error.__cause__, pa.ArrowInvalid)
     assert results[1] in results.committed and read_ids(store) == [1, 3]

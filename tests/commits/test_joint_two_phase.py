@@ -513,7 +513,7 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
         failed.append(job)
         return real(job)
 
-    monkeypatch.setattr(type(jobs[0]), "_prepare", once)
+    monkeypatch.setattr(type(jobs[0]), "make_durable", once)
     tx = mc.transaction(jobs)
     with pytest.raises(ManifestCommitError, match="away"):
         tx.prepare()

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 import manifestcommit as mc
+from manifestcommit.job import PUBLIC
 from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.local import OBJECTS
 
@@ -222,6 +223,8 @@ def doors() -> Iterator[Door]:
 def _methods(name: str, kind: type, make: Callable[[World], Any], *, own: bool = False) -> Iterator[Door]:
     for each in dir(kind):
         found = inspect.getattr_static(kind, each)
+        if kind is mc.Job and each not in (*PUBLIC, "__exit__"):
+            continue
         if not inspect.isfunction(found) or (each.startswith("_") and each != "__exit__") or (own and each not in vars(kind)):
             continue
         yield _door(f"{name}.{each}", found, lambda world, each=each: getattr(make(world), each), skip=1)

@@ -161,4 +161,4 @@ def test_the_log_of_a_root_logger_holds_no_session_token(
 def test_what_a_job_keeps_of_its_options_shows_none() -> None:
     """Also where it was made by hand. [SE1]"""
     one = job.Job(TableContext(MemoryStore("t")), storage_options=plain())
-    assert one._storage_options and not shows(vars(one))
+    assert one.storage_options and not shows(vars(one))
