@@ -44,11 +44,10 @@ from ..filter.predicate import (
     partitions_of_keys,
 )
 from ..filter.sql_syntax import NotUnderstoodError
-from ..format import arrow_schema, evolution, values
+from ..format import arrow_schema, evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
-from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
@@ -358,46 +357,6 @@ class Choice:
     def of_merge(self, size: int) -> RowExecutor:
         """Spark, if chosen, or if active and the table is large. size: its bytes."""
         return self._make_spark() if self._is_given or is_for_spark(size) else self._here
-
-
-def counts_by_partition(
-    change: RowChange,
-    executor: RowExecutor,
-    wanted: Condition,
-    entries: pa.Table,
-) -> dict[str, int] | None:
-    """How many rows of each file match, if partition values alone decide, so that no file is read;
-    None if they do not. [RC2]"""
-    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
-    assert schema is not None
-    # a transform says nothing of single values of its column
-    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
-    if (
-        not is_understood(wanted.predicate)
-        or not columns_of(wanted.predicate) <= {(field.name,) for field in fields}
-        or not entries.num_rows
-    ):
-        return None
-    columns = [
-        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
-    ]
-    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
-    distinct = list(dict.fromkeys(partitions))
-    arrays = [
-        values.to_array([row[index] for row in distinct], field.type)
-        for index, field in enumerate(fields)
-    ]
-    names = [field.name for field in fields]
-    if not fields:  # some column, to have rows
-        arrays, names = [pa.nulls(1)], ["nothing"]
-    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
-    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
-    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
-    return {
-        path: count
-        for path, count, values_of in zip(paths, counts, partitions, strict=True)
-        if values_of in goes
-    }
 
 
 def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
