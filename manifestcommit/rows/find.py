@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import WritePlan, by_partition, check_rows
+from ..filter.arrow_expression import value_text
 from ..filter.predicate import (
     MAX_FILES,
     And,
@@ -710,7 +711,7 @@ class KeyIndex:
         codes, _ = self._codes(rows)
         places = pc.indices_nonzero(pc.equal(codes, code))
         key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
-        shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
+        shown = ", ".join(f"{name}={value_text(value)}" for name, value in key)
         raise UsageError(
             f"the source has {len(places)} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."
@@ -735,13 +736,6 @@ def _numbers_of(column: pa.Array) -> pa.Array:
 
 def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
     return pc.index_in(values, value_set=known, skip_nulls=True).cast(pa.int64())
-
-
-def _value_text(value: pa.Scalar) -> str:
-    try:
-        return repr(value.as_py())
-    except (OverflowError, ValueError):  # a day that Python cannot hold
-        return f"{value.value} of the type {value.type}"
 
 
 class MergeOn(NamedTuple):
