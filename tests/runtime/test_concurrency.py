@@ -188,7 +188,7 @@ def test_the_end_waits_also_after_it_was_interrupted() -> None:
 
 def test_work_is_done_at_once_where_nothing_is_to_be_behind() -> None:
     threads: list[threading.Thread] = []
-    worker = BackgroundWorker(is_on=False)
+    worker = BackgroundWorker(0)
     worker.do(lambda: threads.append(threading.current_thread()))
     assert threads == [threading.current_thread()]
     with pytest.raises(ValueError, match="no number"):
