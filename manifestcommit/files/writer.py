@@ -243,7 +243,7 @@ class DataFileWriter:
         in_background: encode row groups in a thread, while the caller makes the next rows."""
         self._files = _FileSet(store, plan, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
-        self._encoding = SideBySide(1 if in_background else 0)
+        self._encoding = BackgroundWorker(int(in_background))
         self._conformer = Conformer(plan.schema)
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
@@ -384,7 +384,7 @@ class _FileSet:
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
-        self._completing: SideBySide | None = None  # where several files are made durable at once
+        self._completing = BackgroundWorker(_COMPLETED_AT_ONCE)
 
     def open_partitions(self) -> frozenset[Partition]:
         return frozenset(self._open)
@@ -406,13 +406,8 @@ class _FileSet:
         if not values:  # of a table without partitions: there are few files
             self._complete(file)
         else:
-            self._beside().do(self._complete, file)
+            self._completing.do(self._complete, file)
         del self._open[values]
-
-    def _beside(self) -> SideBySide:
-        if self._completing is None:
-            self._completing = SideBySide(_COMPLETED_AT_ONCE)
-        return self._completing
 
     def _complete(self, file: _DataFile) -> None:
         try:
@@ -426,14 +421,12 @@ class _FileSet:
     def finish_all(self) -> tuple[Entry, ...]:
         for values in list(self._open):
             self.finish(values)
-        if self._completing is not None:
-            self._completing.wait()
-            self._completing.end()
+        self._completing.wait()
+        self._completing.end()
         return tuple(sorted(self._entries, key=lambda entry: entry.path))
 
     def discard(self) -> None:
-        if self._completing is not None:
-            self._completing.end()
+        self._completing.end()
         for file in self._open.values():
             file.discard()
         self._open.clear()
@@ -660,24 +653,23 @@ def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = Non
 # Threads beside the caller, which encode and upload.
 
 
-class SideBySide:
-    """Does work in threads beside the caller, in the order of its calls where there is one thread:
-    the caller prepares one piece of work while the one before is done. threads: how many; 0: the
-    caller does the work itself, before `do` returns."""
+class BackgroundWorker:
+    """Does work in threads beside the caller, in the order of its calls. The caller may prepare one
+    piece of work while those before are done."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        """threads: 0: the caller does the work itself, before `do` returns."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[Future[Any]] = deque()
 
     def do(self, work: Callable[..., Any], *args: Any) -> None:
-        """Begin this work; where all threads have some, wait for the first, whose error it
-        raises."""
+        """Begin this work once a thread is free; raises the error of the work that it waits for."""
         if not self._threads:
             work(*args)
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-side")
+            self._pool = ThreadPoolExecutor(self._threads, "manifestcommit-background")
         while len(self._under_way) >= self._threads:
             self._take()
         self._under_way.append(self._pool.submit(work, *args))
@@ -689,25 +681,27 @@ class SideBySide:
 
     def end(self) -> None:
         """Return when no work is under way any more. An error that was not raised yet is lost."""
-        for each in self._under_way:
-            each.exception()
-        self._under_way.clear()
+        while self._under_way:
+            self._finish()
         if self._pool is not None:
             self._pool.shutdown()
-        self._pool = None
+            self._pool = None
 
     def _take(self) -> None:
-        """Wait for the first work, and raise its error. An interrupt leaves it to be waited for: of
-        a join that one interrupts, Python 3.11 takes the thread for stopped."""
         first = self._under_way[0]
         try:
-            first.exception()
-            self._under_way.popleft()
+            self._finish()
             first.result()
         finally:
             del (
                 first
             )  # its error refers to this frame: both would keep rows and files of the caller
+
+    def _finish(self) -> None:
+        """Wait for the first work. An interrupt here leaves it to be waited for: of a join that one
+        interrupts, Python 3.11 takes the thread for stopped."""
+        self._under_way[0].exception()
+        self._under_way.popleft()
 
 
 # Rows on their way into files: a schema and a stream of batches of any object that holds Arrow

@@ -39,6 +39,7 @@ from manifestcommit.filter.predicate import (
     StartsWith,
     Unknown,
 )
+from manifestcommit.format.arrow_schema import is_number
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -155,16 +156,17 @@ def _spelled(node: _Node) -> str:
         case _Column(path=path):
             return repr(path)
         case _Literal(scalar=scalar):
-            return f"{scalar.type} {_value_text(scalar)}"
+            return f"{scalar.type} {value_text(scalar)}"
         case _Call(name=name, args=args, options=options):
             given = [
-                f"{option}={options[option].type} {_value_text(options[option])}"
+                f"{option}={options[option].type} {value_text(options[option])}"
                 for option in sorted(options)
             ]
             return f"{name}({', '.join([*map(_spelled, args), *given])})"
 
 
-def _value_text(scalar: pa.Scalar) -> str:
+def value_text(scalar: pa.Scalar) -> str:
+    """A value as text, one that Python cannot hold, too."""
     try:
         return repr(scalar.as_py())
     except (OverflowError, ValueError):  # a day or a text that Python cannot hold
@@ -576,7 +578,7 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return None
     if t.is_dictionary(given):
         return _fitting(pa.array([scalar.as_py()])[0], kind)
-    if _is_number(given) and _is_number(kind):
+    if is_number(given) and is_number(kind):
         return _number(scalar, kind)
     if any(same(given) and same(kind) for same in (t.is_boolean, _is_text, _is_bytes)):
         return scalar.as_py()
@@ -651,12 +653,6 @@ def _micros(scalar: pa.Scalar) -> int:
     if rest:
         raise _UnclearError("a literal with parts of a microsecond")
     return int(whole * times)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -33,10 +33,10 @@ from ..filter.sql_expression import (
     Resolve,
     Session,
     columns_of,
-    compile_condition,
     compile_value,
     literal,
     to_type,
+    truth_of,
 )
 from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ..format import arrow_schema
@@ -97,18 +97,31 @@ def understand(
     """SQL or a pyarrow expression over tables of this schema; session: by default without a time.
     NotUnderstoodError where only Spark can evaluate it; UsageError, with the name of the argument,
     if it is not a condition. [RC8]"""
-    if not isinstance(condition, str | pc.Expression):
-        raise NotUnderstoodError(f"{argument} is a Spark Column")
     columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
-    form = condition
-    if isinstance(condition, str):
-        with complete(condition, argument):
-            form = compile_condition(condition, schema, session or session_of(falls_back=True))
+    session = session or session_of(falls_back=True)
+    form = _compiled_condition(condition, columns_of(schema), session, argument)
     predicate = parse_expression(form, columns, argument)
-    form = spark_order(form, columns)
-    with evaluating(condition):  # its types are checked before any row is read
-        mask_of(columns.empty_table(), form)
-    return Condition(given=condition, predicate=predicate, form=form)
+    return Condition(given=condition, predicate=predicate, form=_checked(condition, form, columns))
+
+
+def _compiled_condition(
+    condition: Any, resolve: Resolve, session: Session, argument: str
+) -> pc.Expression:
+    """SQL as a pyarrow expression, or the one that was given."""
+    if isinstance(condition, pc.Expression):
+        return condition
+    if not isinstance(condition, str):
+        raise NotUnderstoodError(f"{argument} is a Spark Column")
+    with complete(condition, argument):
+        return truth_of(compile_value(condition, resolve, session))
+
+
+def _checked(condition: Any, form: pc.Expression, inputs: pa.Schema) -> pc.Expression:
+    """The expression in Spark's order of floats, whose types fit, before any row is read."""
+    form = spark_order(form, inputs)
+    with evaluating(condition):
+        mask_of(inputs.empty_table(), form)
+    return form
 
 
 def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
@@ -816,23 +829,12 @@ def _inputs(table: Schema, source: Schema) -> pa.Schema:
 
 
 def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:
-    form = condition
     try:
-        if isinstance(condition, str):
-            with complete(condition, "where"):
-                found = compile_value(condition, resolve, session_of())
-            if found.type != "boolean":
-                raise NotUnderstoodError("it is neither true nor false")
-            form = found.expression
-        elif not isinstance(condition, pc.Expression):
-            raise NotUnderstoodError("it is neither SQL nor a pyarrow expression")
+        form = _compiled_condition(condition, resolve, session_of(), "where")
     except NotUnderstoodError as error:
         raise UsageError(
             f"{error}, and clauses are evaluated without Spark; nothing was done",
             argument="where",
             given=shown(condition),
         ) from error
-    form = spark_order(form, inputs)
-    with evaluating(condition):
-        mask_of(inputs.empty_table(), form)
-    return form
+    return _checked(condition, form, inputs)

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import WritePlan, by_partition, check_rows
+from ..filter.arrow_expression import value_text
 from ..filter.predicate import (
     MAX_FILES,
     And,
@@ -44,11 +45,10 @@ from ..filter.predicate import (
     partitions_of_keys,
 )
 from ..filter.sql_syntax import NotUnderstoodError
-from ..format import arrow_schema, evolution, values
+from ..format import arrow_schema, evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
-from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
@@ -358,46 +358,6 @@ class Choice:
     def of_merge(self, size: int) -> RowExecutor:
         """Spark, if chosen, or if active and the table is large. size: its bytes."""
         return self._make_spark() if self._is_given or is_for_spark(size) else self._here
-
-
-def counts_by_partition(
-    change: RowChange,
-    executor: RowExecutor,
-    wanted: Condition,
-    entries: pa.Table,
-) -> dict[str, int] | None:
-    """How many rows of each file match, if partition values alone decide, so that no file is read;
-    None if they do not. [RC2]"""
-    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
-    assert schema is not None
-    # a transform says nothing of single values of its column
-    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
-    if (
-        not is_understood(wanted.predicate)
-        or not columns_of(wanted.predicate) <= {(field.name,) for field in fields}
-        or not entries.num_rows
-    ):
-        return None
-    columns = [
-        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
-    ]
-    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
-    distinct = list(dict.fromkeys(partitions))
-    arrays = [
-        values.to_array([row[index] for row in distinct], field.type)
-        for index, field in enumerate(fields)
-    ]
-    names = [field.name for field in fields]
-    if not fields:  # some column, to have rows
-        arrays, names = [pa.nulls(1)], ["nothing"]
-    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
-    goes = {partition for partition, is_chosen in zip(distinct, chosen, strict=True) if is_chosen}
-    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
-    return {
-        path: count
-        for path, count, values_of in zip(paths, counts, partitions, strict=True)
-        if values_of in goes
-    }
 
 
 def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
@@ -751,7 +711,7 @@ class KeyIndex:
         codes, _ = self._codes(rows)
         places = pc.indices_nonzero(pc.equal(codes, code))
         key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
-        shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
+        shown = ", ".join(f"{name}={value_text(value)}" for name, value in key)
         raise UsageError(
             f"the source has {len(places)} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."
@@ -776,13 +736,6 @@ def _numbers_of(column: pa.Array) -> pa.Array:
 
 def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
     return pc.index_in(values, value_set=known, skip_nulls=True).cast(pa.int64())
-
-
-def _value_text(value: pa.Scalar) -> str:
-    try:
-        return repr(value.as_py())
-    except (OverflowError, ValueError):  # a day that Python cannot hold
-        return f"{value.value} of the type {value.type}"
 
 
 class MergeOn(NamedTuple):

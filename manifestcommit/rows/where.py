@@ -15,14 +15,16 @@ import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import check_rows
+from ..filter import predicate
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
-from ..format import manifest_table
+from ..format import manifest_table, values
 from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing, SchemaEdit
-from ..format.fields import Field, Schema, hidden, type_text, walk
+from ..format.fields import MAX_FIELD_ID, Field, Schema, hidden, type_text, walk
 from ..format.snapshot import Snapshot
+from ..format.transforms import partition_fields
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
@@ -44,7 +46,6 @@ from .find import (
     Found,
     RowExecutor,
     apply,
-    counts_by_partition,
     finish,
     found_in,
 )
@@ -265,12 +266,38 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
 def _by_partition(
     change: RowChange, executor: RowExecutor, wanted: Condition, entries: pa.Table
 ) -> Counts | None:
-    """How many rows of each file match, if no file has to be read for that: partition values alone
-    decide, or there is none."""
+    """How many rows of each file match, as if they were deleted, if no file has to be read for
+    that: partition values alone decide, or there is no file; else None. [RC2]"""
     if not entries.num_rows:
         return {}
-    rows = counts_by_partition(change, executor, wanted, entries)
-    return None if rows is None else {path: (0, count) for path, count in rows.items()}
+    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
+    assert schema is not None
+    # a transform says nothing of single values of its column
+    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
+    if not predicate.is_understood(wanted.predicate) or not predicate.columns_of(
+        wanted.predicate
+    ) <= {(field.name,) for field in fields}:
+        return None
+    columns = [
+        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
+    ]
+    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
+    distinct = list(dict.fromkeys(partitions))
+    arrays = [
+        values.to_array([row[index] for row in distinct], field.type)
+        for index, field in enumerate(fields)
+    ]
+    names = [field.name for field in fields]
+    if not fields:  # some column, to have rows
+        arrays, names = [pa.nulls(1)], ["nothing"]
+    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
+    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
+    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
+    return {
+        path: (0, count)
+        for path, count, values_of in zip(paths, counts, partitions, strict=True)
+        if values_of in goes
+    }
 
 
 def understood_here(condition: Any, schema: Schema, argument: str) -> Condition:

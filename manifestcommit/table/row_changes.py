@@ -266,12 +266,12 @@ class RowChanges:
                 they stay; "delete"; or `Update(…)` and `Delete(…)`, one or a list. The whole table
                 is read then.
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
-                other sources this process does it, with the source's keys in memory, unless a
-                session is active and the table has more than 1 GB.
+                other sources this process does it, unless a session is active and the table has
+                more than 1 GB; in memory are then the source's keys, and a source of up to 128 MB.
             dry_run: say what would be done and where, with the paths of the files, and commit
-                nothing; the source is written as for the merge, and deleted again. New values of
-                rows of the table are not computed, and not all constraints checked: what fails
-                there is an error of the merge alone. By default False.
+                nothing; a source that is not held in memory is written, and deleted again. New
+                values of rows of the table are not computed, and not all constraints checked: what
+                fails there is an error of the merge alone. By default False.
             based_on: the version of the table that the source's rows were read from, if they were,
                 as for the function `write`: what others wrote since then, where such a key can lie,
                 is a conflict. By default what the rows carry, else the newest.

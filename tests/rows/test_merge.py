@@ -187,5 +187,5 @@ def test_keys_that_python_cannot_hold_are_found(tmp_path: Path, kind: pa.DataTyp
     outcome = table.merge(source, on="k")
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 1)
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [2, 10, 20]
-    with pytest.raises(mc.errors.UsageError, match=f"2 rows with the key k={value} of the type"):
+    with pytest.raises(mc.errors.UsageError, match=f"2 rows with the key k={value};"):
         table.merge(pa.concat_tables([source, source]).filter(pa.array([True, False, True, False])), on="k")

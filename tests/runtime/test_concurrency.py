@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from manifestcommit.files.writer import SideBySide
+from manifestcommit.files.writer import BackgroundWorker
 from manifestcommit.runtime.environment import map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
@@ -104,7 +104,7 @@ def test_work_behind_is_done_in_order_and_its_caller_is_one_ahead() -> None:
         assert go.acquire(timeout=60)
         done.append(item)
 
-    worker = SideBySide(1)
+    worker = BackgroundWorker(1)
     worker.do(work, 0)
     second = threading.Thread(target=worker.do, args=(work, 1))
     second.start()
@@ -120,8 +120,8 @@ def test_work_behind_is_done_in_order_and_its_caller_is_one_ahead() -> None:
 
 
 @pytest.mark.parametrize("then", [lambda worker: worker.do(int), lambda worker: worker.wait()])
-def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[SideBySide], None]) -> None:
-    worker = SideBySide(1)
+def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[BackgroundWorker], None]) -> None:
+    worker = BackgroundWorker(1)
     worker.do(int, "no number")
     with pytest.raises(ValueError, match="no number"):
         then(worker)
@@ -138,7 +138,7 @@ def test_an_error_behind_keeps_nothing_of_its_caller() -> None:
 
     def failing() -> weakref.ref[Rows]:
         rows = Rows()
-        worker = SideBySide(1)
+        worker = BackgroundWorker(1)
         worker.do(int, "no number")
         with contextlib.suppress(ValueError):
             worker.wait()
@@ -155,7 +155,7 @@ def test_an_error_behind_keeps_nothing_of_its_caller() -> None:
 def test_the_end_waits_for_what_is_under_way() -> None:
     """A writer that is discarded would go on writing."""
     done: list[int] = []
-    worker = SideBySide(1)
+    worker = BackgroundWorker(1)
     worker.do(lambda: (time.sleep(0.05), done.append(1)))
     worker.end()
     assert done == [1]
@@ -163,9 +163,9 @@ def test_the_end_waits_for_what_is_under_way() -> None:
 
 INTERRUPTED = """
 import os, signal, threading
-from manifestcommit.files.writer import SideBySide
+from manifestcommit.files.writer import BackgroundWorker
 
-done, go, worker = [], threading.Event(), SideBySide(1)
+done, go, worker = [], threading.Event(), BackgroundWorker(1)
 worker.do(lambda: done.append(go.wait(60)))
 for call in (worker.wait, worker.end):
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -188,7 +188,7 @@ def test_the_end_waits_also_after_it_was_interrupted() -> None:
 
 def test_work_is_done_at_once_where_nothing_is_to_be_behind() -> None:
     threads: list[threading.Thread] = []
-    worker = SideBySide(0)
+    worker = BackgroundWorker(0)
     worker.do(lambda: threads.append(threading.current_thread()))
     assert threads == [threading.current_thread()]
     with pytest.raises(ValueError, match="no number"):
