@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
 
-CASES, WITH_SPARK = 4, 2  # of a function
+CASES, WITH_SPARK = 4, 1  # of a function
 EVERY_CASE = (
     "tests/api/test_errors.py",
     "tests/api/test_surface.py",
@@ -27,6 +27,7 @@ EVERY_CASE = (
     "tests/protocol/",
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
     "tests/spark/runtime/test_spark_internals.py",
+    "tests/spark/test_attributes.py::test_atomic_job_commit",
     "tests/spec/",
 )
 _FIGURES = Path(__file__).with_name("mutants") / "figures.json"
