@@ -27,6 +27,7 @@ EVERY_CASE = (
     "tests/protocol/",
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
     "tests/spark/runtime/test_spark_internals.py",
+    "tests/spark/test_attributes.py::test_atomic_job_commit",
     "tests/spec/",
 )
 _FIGURES = Path(__file__).with_name("mutants") / "figures.json"

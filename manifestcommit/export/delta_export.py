@@ -456,7 +456,7 @@ def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> Non
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
     fields = (snapshot.schema or _NONE).fields
     names = [field.file_name for field in fields if field.id in snapshot.partition_by]
-    file_columns.check_delta(ctx, entries, names)
+    file_columns.check_partition_columns(ctx, entries, names, "Delta Lake")
 
 
 def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:

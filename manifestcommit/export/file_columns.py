@@ -95,32 +95,20 @@ def check_ids(ctx: TableContext, entries: pa.Table, schema: Schema) -> None:
                 )
 
 
-def check_delta(ctx: TableContext, entries: pa.Table, names: list[str]) -> None:
-    """UsageError if one of these files lacks a partition column, which only its entry holds then,
-    or holds what readers of Delta read as something else. As many requests as for `check_ids`.
-    [EX9]"""
-    for path, columns in _columns_of(ctx, of_others(entries)):
-        _check_names(ctx, path, columns, names, "Delta Lake")
-
-
 def check_partition_columns(
-    ctx: TableContext, entries: pa.Table, names: list[str], to: str
+    ctx: TableContext, entries: pa.Table, names: list[str], to: str, *, by_spark: bool = False
 ) -> None:
-    """UsageError if one of these files lacks a partition column, which only its entry holds then.
-    One request for each file of another program. [EX9]"""
-    if names:
-        for path, columns in _columns_of(ctx, of_others(entries), by_spark=True):
-            _check_names(ctx, path, columns, names, to)
-
-
-def _check_names(
-    ctx: TableContext, path: str, columns: pa.Schema, names: list[str], to: str
-) -> None:
-    if missing := sorted(set(names) - set(columns.names)):
-        raise UsageError(
-            f"{ctx.store.url}/{path} does not hold its partition column {missing[0]!r}, "
-            f"without which the table cannot be exported to {to}. {_REWRITE}"
-        )
+    """UsageError if one of these files lacks a partition column, which only its entry holds then,
+    or holds what readers of Delta read as something else. by_spark: Spark alone is to read them. As
+    many requests as for `check_ids`. [EX9]"""
+    if by_spark and not names:
+        return
+    for path, columns in _columns_of(ctx, of_others(entries), by_spark=by_spark):
+        if missing := sorted(set(names) - set(columns.names)):
+            raise UsageError(
+                f"{ctx.store.url}/{path} does not hold its partition column {missing[0]!r}, "
+                f"without which the table cannot be exported to {to}. {_REWRITE}"
+            )
 
 
 def of_others(entries: pa.Table) -> pa.Table:

@@ -169,7 +169,7 @@ def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> Non
     _check_names(ctx.store, entries)
     fields = (snapshot.schema or _NONE).fields
     names = [field.file_name for field in fields if field.id in snapshot.partition_by]
-    file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog")
+    file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog", by_spark=True)
 
 
 def _check_names(store: Store, entries: pa.Table) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..job import Path
-from ..runtime.validation import Ranges, checked, optional, root, text, wrong
+from ..runtime.validation import Ranges, checked, root, text, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +57,7 @@ def attach(
     return attach_all(spark, tables, storage_options)
 
 
-@checked(
-    statement=text("a statement in SQL", "'SELECT * FROM flights'", blank=False),
-    tables=optional(named_paths),
-)
+@checked(statement=text("a statement in SQL", "'SELECT * FROM flights'", blank=False))
 def sql(
     spark: SparkSession,
     statement: str,
@@ -69,7 +66,6 @@ def sql(
     watermarks: Ranges | None = None,
     based_on: int | None = None,
     publish: bool = True,
-    tables: Mapping[str, Path] | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -93,11 +89,10 @@ def sql(
             query reads.
         publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `staged` opens it by
             `job_id` of what is returned; by default True.
-        tables: name -> path: more names, for this statement only; by default none.
         message: as for `write`, for statements that commit; by default none.
         metadata: as for `write`, likewise; by default none.
-        storage_options: what reaches the object stores of paths in `tables` and in the statement;
-            by default the environment.
+        storage_options: what reaches the object stores of paths in the statement; by default the
+            environment.
 
     Returns:
         For a query a Spark DataFrame, for a change the outcome.
@@ -126,7 +121,7 @@ def sql(
     declared |= {"message": message, "metadata": metadata, "publish": None if publish else False}
     understood = parse(statement)
     check_quotes(spark, statement, understood)
-    return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)
+    return Execution(spark, Names(spark, storage_options), declared).run(understood)
 
 
 @checked()

@@ -102,21 +102,13 @@ def place_of(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]
 
 
 class Names:
-    """One statement's names: its own, the session's, and paths. marks: of the session's views."""
+    """One statement's names: the session's, and paths. marks: of the session's views."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        tables: Mapping[str, str | os.PathLike[str]] | None,
-        options: Mapping[str, Any] | None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, options: Mapping[str, Any] | None) -> None:
         self._options = options
         with _LOCK:
             self._known = dict(_known(spark))
         self.marks = {place.mark for place in self._known.values() if place.mark}
-        self._known |= {
-            name.lower(): place_of(name, path, options) for name, path in (tables or {}).items()
-        }
 
     def find(self, name: Name) -> Place | None:
         """The table of that name; None: it is Spark's to know."""
@@ -134,8 +126,7 @@ class Names:
             raise UsageError(
                 f"{shown!r} is no table that is attached to this session, and "
                 "only such tables are changed; nothing was done. Attach it with "
-                f"mc.attach(spark, {{{name[-1]!r}: path}}), name it in tables={{…}}, or write "
-                "manifestcommit.`path`",
+                f"mc.attach(spark, {{{name[-1]!r}: path}}), or write manifestcommit.`path`",
                 argument="statement",
             )
         return place

@@ -58,7 +58,7 @@ CALLS: dict[str, Call] = {
     "read": lambda spark, table, df: mc.read_committed(table.url, filter=F.col("k").isNotNull()).toArrow(),
     "read sql": lambda spark, table, df: mc.read_committed(table.url, filter="k <=> k AND id >= 0").toArrow(),
     "format": lambda spark, table, df: spark.read.format("manifestcommit").load(table.url).where("k IS NOT NULL").toArrow(),
-    "sql": lambda spark, table, df: mc.sql(spark, "SELECT k FROM t WHERE id >= 0", tables={"t": table.url}).count(),
+    "sql": lambda spark, table, df: mc.sql(spark, f"SELECT k FROM manifestcommit.`{table.url}` WHERE id >= 0").count(),
 }
 
 

@@ -132,7 +132,7 @@ def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: 
         with pytest.raises(UsageError, match="a view that was made of its version 2"):
             run(query)
     with pytest.raises(UsageError, match="a view that was made of its version 2"):
-        run("INSERT INTO t SELECT * FROM old", tables={"t": other})
+        run(f"INSERT INTO manifestcommit.{quoted(other)} SELECT * FROM old")
     assert rows(run("SELECT count(*) FROM mine")) == [(3,)]
 
 
