@@ -71,10 +71,9 @@ def run_twice(dag: str, name: str, day: str, **places: str) -> None:
 
 def test_a_task_loads_what_landed_once(tmp_path: Path) -> None:
     """The DAG of the page on loads."""
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "load.md").read_text("utf-8")
+    dag = (Path(__file__).parents[3] / "docs" / "examples" / "airflow" / "load_orders.py").read_text("utf-8")
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a.csv").write_text("id\n1\n2\n")
-    dag = page.partition("```py\n")[2].partition("```")[0]
     run_twice(dag, "load_orders", "2026-01-02", LANDING=str(tmp_path / "landing"), LAKE=str(tmp_path / "orders"))
     assert mc.Table(tmp_path / "orders").to_arrow().to_pylist() == [{"id": 1}, {"id": 2}]
 
