@@ -5,6 +5,7 @@ The driver commits what tasks report to it; they have no other way to make a row
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -160,7 +161,7 @@ def _run(
     with raising_ours():
         frame = spark.createDataFrame(items, "number int, part binary")
         spread = frame.repartitionByRange(len(items), "number")  # others put two into one task
-        return [cloudpickle.loads(each) for each in messages_of(spread, task)]
+        return [pickle.loads(each) for each in messages_of(spread, task)]
 
 
 def _check(told: Sequence[_Told], parts: Mapping[int, Chunk], source: Any) -> None:
@@ -223,7 +224,7 @@ def _read_parts(
     except (SchemaMismatchError, BrokenInputError, ChangedInputError) as error:
         told.error = error
     told.reading = getattr(source, "reading", "")
-    return cloudpickle.dumps(told)  # type: ignore[no-any-return, no-untyped-call]
+    return pickle.dumps(told)
 
 
 def _rows(

@@ -232,7 +232,7 @@ ONLY_COMMAND = {"--json", "--format", "--bytes", "--yes", "--bounds", "--forget"
 # What a command adds to its call: filters of what the call returns, changes one by one, plans.
 _OF_FILES = {*("--input-format", "--pattern", "--file-column", "--settle", "--on-changed", "--csv-options", "--source-options", "--on")}
 _OF_POSTGRES = {"--dsn-file", "--xid-column", "--slot", "--history", "--query-name", "--on-failover"}
-_OF_KAFKA = {"--servers", "--kafka-settings", "--value", "--record-columns", "--start", "--on-broken", "--on-lost"}
+_OF_KAFKA = {"--servers", "--kafka-settings", "--value", "--record-columns", "--start", "--until", "--on-broken", "--on-lost"}
 OF_SOURCES = _OF_FILES | _OF_POSTGRES | _OF_KAFKA
 ONLY_OF = {
     "load": OF_SOURCES,

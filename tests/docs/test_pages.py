@@ -16,7 +16,7 @@ WITH_BLOCKS = [name for name, page in NAMES.items() if re.search(r"^```(?:python
 SHOWN = {"", "json", "shell", "svg", "toml"}
 INSTALLS = ("pip install ", "make ", "export ")
 # And of blocks that are a file of an example, which tests of its own run.
-EXAMPLES = {"sql", "yaml"}
+EXAMPLES = {"py", "sql", "yaml"}
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_BLOCKS if not needs(NAMES[name])])

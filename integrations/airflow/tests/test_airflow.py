@@ -57,16 +57,31 @@ with DAG("flights", schedule=None, start_date=pendulum.datetime(2013, 1, 1)):
 """
 
 
-def test_tasks_write_check_and_publish_a_day(tmp_path: Path) -> None:
-    mc.write(pa.table({"a": [1]}), tmp_path / "events", watermarks={"kafka": (None, 10)})
-    Path(HOME, "dags").mkdir()
-    Path(HOME, "dags", "flights.py").write_text(FLIGHTS)
+def run_twice(dag: str, name: str, day: str, **places: str) -> None:
+    """Run a DAG, as Airflow's scheduler does."""
+    Path(HOME, "dags").mkdir(exist_ok=True)
+    Path(HOME, "dags", f"{name}.py").write_text(dag)
     airflow = [sys.executable, "-m", "airflow"]
     subprocess.run([*airflow, "db", "migrate"], check=True, capture_output=True)
-    for _ in range(2):  # the second run is told that the day was published
-        env = {**os.environ, "LAKE": str(tmp_path)}
-        done = subprocess.run([*airflow, "dags", "test", "flights", "2013-01-02"], env=env, capture_output=True, text=True, check=False)
+    for _ in range(2):
+        command = [*airflow, "dags", "test", name, day]
+        done = subprocess.run(command, env={**os.environ, **places}, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "state=success" in done.stdout + done.stderr, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_a_task_loads_what_landed_once(tmp_path: Path) -> None:
+    """The DAG of the page on loads."""
+    dag = (Path(__file__).parents[3] / "docs" / "examples" / "airflow" / "load_orders.py").read_text("utf-8")
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.csv").write_text("id\n1\n2\n")
+    run_twice(dag, "load_orders", "2026-01-02", LANDING=str(tmp_path / "landing"), LAKE=str(tmp_path / "orders"))
+    assert mc.Table(tmp_path / "orders").to_arrow().to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_tasks_write_check_and_publish_a_day(tmp_path: Path) -> None:
+    """The second run is told that the day was published."""
+    mc.write(pa.table({"a": [1]}), tmp_path / "events", watermarks={"kafka": (None, 10)})
+    run_twice(FLIGHTS, "flights", "2013-01-02", LAKE=str(tmp_path))
     assert mc.Table(tmp_path / "flights").to_arrow().to_pylist() == [{"day": "2013-01-02", "delay": 5}]
 
 
