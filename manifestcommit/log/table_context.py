@@ -753,7 +753,7 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exporter(Protocol):
-    """Exports tables to the formats of other engines. Its calls are those of this module."""
+    """Exports tables to the formats of other engines, above the engine."""
 
     def export_formats(self, ctx: TableContext, head: Head) -> object: ...
 
@@ -783,7 +783,7 @@ def export_after_commit(ctx: TableContext) -> None:
         return
     export_hook.registered()  # outside `try`: without an exporter no export is ever made
     try:
-        _exporter().export_formats(ctx, head)
+        exporter().export_formats(ctx, head)
     except Exception as error:
         LOG.warning(
             "%r: version %d is committed, and its export failed: %s. The next commit, or "
@@ -794,37 +794,22 @@ def export_after_commit(ctx: TableContext) -> None:
         )
 
 
-def check_export_formats(
-    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
-) -> None:
-    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
-    the table. snapshot: None: the table is to be created. [EX9]"""
-    _exporter().check_formats(ctx, snapshot, schema, value)
-
-
 def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     """Format of the property -> how far its export is behind. At most two requests for each, and
     one more where it is behind. [EX2]"""
     if EXPORT_FORMATS not in snapshot.properties:
         return {}
-    return _exporter().lags(ctx, snapshot)
+    return exporter().lags(ctx, snapshot)
 
 
 def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
     """Export the newest version of a table with the property; StoreError, if after that an export
     still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
     if EXPORT_FORMATS in decided.properties:
-        _exporter().keep_whole(ctx, decided)
+        exporter().keep_whole(ctx, decided)
 
 
-def unreached_exports(
-    ctx: TableContext, decided: Snapshot, cut_s: float
-) -> Iterator[tuple[ObjectInfo, str]]:
-    """Objects of exports that no exported version needs, and have been so since before `cut_s`,
-    each with the reason. One list request for each format where there is nothing. [EX4]"""
-    yield from _exporter().unreached(ctx, decided, cut_s)
-
-
-def _exporter() -> Exporter:
-    exporter: Exporter = export_hook.registered()()
-    return exporter
+def exporter() -> Exporter:
+    """What exports tables."""
+    found: Exporter = export_hook.registered()()
+    return found

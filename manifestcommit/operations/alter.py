@@ -43,7 +43,7 @@ from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, par
 from ..log.table_context import (
     EXPORT_FORMATS,
     TableContext,
-    check_export_formats,
+    exporter,
     gate,
     open_or_free,
 )
@@ -262,10 +262,10 @@ def _check_exports(ctx: TableContext, snapshot: Snapshot, edited: Schema) -> Non
     if formats is None:
         return
     try:
-        check_export_formats(ctx, None, snapshot.schema, formats)
+        exporter().check_formats(ctx, None, snapshot.schema, formats)
     except ManifestCommitError:
         return
-    check_export_formats(ctx, None, edited, formats)
+    exporter().check_formats(ctx, None, edited, formats)
 
 
 def partitioned(names: Sequence[str], snapshot: Snapshot) -> tuple[int, ...]:
@@ -329,7 +329,7 @@ def _check_properties(
             )
         if name == EXPORT_FORMATS:
             if value is not None:
-                check_export_formats(ctx, snapshot, schema, value)
+                exporter().check_formats(ctx, snapshot, schema, value)
             continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)

@@ -43,9 +43,9 @@ from ..log.table_context import (
     EXPORT_FORMATS,
     TableContext,
     export_before_deletion,
+    exporter,
     find_job,
     is_export,
-    unreached_exports,
 )
 from ..log.version_chain import (
     Head,
@@ -936,7 +936,7 @@ def _other_rows(
     if exported:
         rows += [
             _plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in unreached_exports(ctx, snapshot, cut_s)
+            for info, reason in exporter().unreached(ctx, snapshot, cut_s)
         ]
     return rows
 
@@ -1010,7 +1010,7 @@ def _judge(
 
 def delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
-    chosen = unreached_exports(ctx, decided, cut_s)
+    chosen = exporter().unreached(ctx, decided, cut_s)
     while some := list(islice(chosen, _BATCH)):
         ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:

@@ -34,12 +34,13 @@ from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log import export_hook
 from manifestcommit.log.table_context import (
     TableContext,
-    check_export_formats,
     export_after_commit,
     export_before_deletion,
     export_lags,
     is_export,
-    unreached_exports,
+)
+from manifestcommit.log.table_context import (
+    exporter as registered_exporter,
 )
 from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.retention import Policy
@@ -133,10 +134,10 @@ def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, mon
     monkeypatch.setattr(export_hook, "_registered", [])
     for request in (
         lambda: export_after_commit(session),
-        lambda: check_export_formats(session, snapshot, snapshot.schema, "delta"),
+        lambda: registered_exporter().check_formats(session, snapshot, snapshot.schema, "delta"),
         lambda: export_lags(session, snapshot),
         lambda: export_before_deletion(session, snapshot),
-        lambda: list(unreached_exports(session, snapshot, 0.0)),
+        lambda: list(registered_exporter().unreached(session, snapshot, 0.0)),
     ):
         with pytest.raises(RuntimeError, match="no exporter is registered"):
             request()
