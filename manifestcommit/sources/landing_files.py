@@ -34,7 +34,7 @@ from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
 from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
-from ..store.base import is_remote, split_url
+from ..store.base import split_url
 from ..table.table import Table
 from ..terminal import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
@@ -119,8 +119,7 @@ class LandingFiles:
         self._file_column, self._on_changed = file_column, on_changed
         self.updates = on_changed == "replace"
         if settle_s is None:
-            is_whole = is_remote(self._store) or self.url.startswith("memory:")
-            settle_s = 0.0 if is_whole else _SETTLE_ON_DISK_S
+            settle_s = _SETTLE_ON_DISK_S if self.url.startswith("file:") else 0.0
         self._settle_s = settle_s
         self._csv_options = csv_options
         self._table: Table | None = None

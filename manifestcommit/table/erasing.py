@@ -50,6 +50,8 @@ from .row_changes import RowChanges
 if TYPE_CHECKING:
     from ..job import Path
 
+_begun = "erase:{}".format  # the key of a reason that is committed once the rows are deleted
+_done = "erased:{}".format  # and the one once nothing holds them
 _MOST_RUNS = 8  # of gc: each may leave something to the next
 _MOST_ROUNDS = 4  # of gc and a look at what is left
 
@@ -275,7 +277,11 @@ class Eraser(RowChanges):
         return found
 
     def _remedy(self, copy: Eraser) -> str:
-        return f"call `manifestcommit clone {self.url} {copy.url}`"
+        """What lets a clone go on, which deletes nothing that an older tag may bring back. [CN5]"""
+        there, tags = copy._ctx.open().snapshot, self._ctx.open().snapshot.tags
+        older = [name for name in tags.keys() - there.tags if tags[name].version < there.expired]
+        first = f"drop tag {min(older)}, whose version the clone lacks, and " if older else ""
+        return f"{first}call `manifestcommit clone {self.url} {copy.url}`"
 
     def _stranger(self, other: Eraser, argument: str, why: str) -> UsageError:
         return UsageError(
@@ -349,16 +355,6 @@ def _needed(found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> list[str]:
             more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
             needed.append(f"{option} {', '.join(names[:5])}{more}")
     return needed
-
-
-def _begun(reason: str) -> str:
-    """The key that is committed once the rows are deleted."""
-    return f"erase:{reason}"
-
-
-def _done(reason: str) -> str:
-    """The key that is committed once nothing holds them."""
-    return f"erased:{reason}"
 
 
 def _birth(name: str) -> int:

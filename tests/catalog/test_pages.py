@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
+from tests.catalog.browser import browser
 from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
 from tests.catalog.test_rest import stored
-from tests.report.browser import browser
 from tests.report.test_browser import chromium as chromium
 
 import manifestcommit as mc

@@ -124,7 +124,19 @@ def test_a_call_that_ends_at_any_request_is_repeated_and_deletes_once(fault: Fau
         assert table.verify(deep=True).is_sound
 
 
-def stop_at(kind: str, name: str, url: str, reached: Any) -> None:
+def passed_on(url: str, to: str, copy: str) -> None:
+    """To the table that follows, and to the clone."""
+    mc.load(mc.sources.table(url), to)
+    mc.clone(url, copy)
+
+
+def until_gone_everywhere(*urls: str) -> None:
+    """urls: the table, one that follows it, and a clone."""
+    url, to, copy = urls
+    until_done(mc.Table(url), PLAIN.where, between=lambda: passed_on(*urls), followers=[to], clones=[copy])
+
+
+def stop_at(kind: str, name: str, urls: tuple[str, str, str], reached: Any) -> None:
     """The process stops, to be killed, before the first such request."""
     method = getattr(LocalStore, kind)
 
@@ -136,31 +148,28 @@ def stop_at(kind: str, name: str, url: str, reached: Any) -> None:
         return method(store, given, *args)
 
     setattr(LocalStore, kind, call)
-    until_done(mc.Table(url), PLAIN.where)
+    until_gone_everywhere(*urls)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("create_output", ""), ("put_if_absent", object_names.VERSIONS), ("put", object_names.HINT), ("delete", "0")],
-)
+KILLS = [("create_output", ""), ("put_if_absent", object_names.VERSIONS), ("put", object_names.HINT), ("delete", "0")]
+
+
+@pytest.mark.parametrize(("kind", "name"), rest_thorough(KILLS, ("delete", "0")))
 def test_a_process_that_is_killed_is_followed_by_another(tmp_path: Path, kind: str, name: str) -> None:
     """kill -9, where exports, a tag, a table that follows and a clone belong to it; readers go on in between. [ER2] [ER4]"""
-    url, to, copy = (str(tmp_path / each) for each in ("table", "followed", "clone"))
+    url, to, copy = urls = (str(tmp_path / "table"), str(tmp_path / "followed"), str(tmp_path / "clone"))
+    mc.write(PLAIN.rows("Bob"), url, key="first")
+    mc.clone(url, copy)
     table = small(url)
     table.set_properties({"export.formats": "iceberg,delta", "gc.grace": "0s"})
-    table.tag("without her", version=1)
+    table.tag("without her", version=2)
     whole = people(table)
     rest = [row for row in whole if ADA not in row]
-
-    def passed_on() -> None:
-        mc.load(mc.sources.table(url), to)
-        mc.clone(url, copy)
-
-    passed_on()
-    killed(stop_at, kind, name, url)
+    passed_on(*urls)
+    killed(stop_at, kind, name, urls)
     assert people(mc.Table(url)) in (whole, rest)
     assert len(mc.Table(url).to_arrow(tag="without her")) == 1
-    until_done(mc.Table(url), PLAIN.where, between=passed_on, followers=[to], clones=[copy])
+    until_gone_everywhere(*urls)
     assert telling(url) == telling(copy) == set() and people(mc.Table(url)) == people(mc.Table(copy)) == rest
     assert set(mc.Table(url).metrics().export_lag.values()) == {0} and len(mc.Table(url).to_arrow(tag="without her")) == 1
     assert mc.Table(to).erase(PLAIN.where, reason="of the other", grace="0s").state == "done" and telling(to) == set()
@@ -309,6 +318,25 @@ def test_a_clone_has_to_be_without_her_and_is_not_erased_itself(tmp_path: Path, 
         mc.clone(url, to)
     assert table.erase(PLAIN.where, reason="request 17", grace="0s", clones=[to]).state == "done"
     assert telling(url) == telling(to) == set()
+
+
+def test_a_tag_that_is_older_than_a_clone_is_named(tmp_path: Path) -> None:
+    """`clone` deletes nothing as long as the table can go back to what the clone never had. [ER4] [CN5]"""
+    url, to = str(tmp_path / "table"), str(tmp_path / "clone")
+    table = small(url)
+    table.set_properties({"gc.grace": "0s"})
+    table.tag("old", version=2)
+    mc.clone(url, to)
+    given = {"reason": "request 17", "drop_tags": True, "grace": "0s", "clones": [to]}
+    for _ in range(3):
+        found = table.erase(PLAIN.where, **given)
+        mc.clone(url, to)
+    assert found.state == "open" and all("drop tag old, whose version the clone lacks, and call" in text for text in found.waiting)
+    table.untag("old")
+    for _ in range(2):
+        table.erase(PLAIN.where, **given)
+        mc.clone(url, to)
+    assert table.erase(PLAIN.where, **given).state == "done" and telling(to) == set()
 
 
 def test_refused_rows_go_as_well(tmp_path: Path) -> None:

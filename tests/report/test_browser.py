@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import struct
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.catalog.browser import browser
 from tests.report.synthetic import data_of, head, schema_of
 from tests.report.test_hostile import HOSTILE
 from tests.servers.fixtures import SKIPPED
@@ -63,33 +62,18 @@ def served(html: str) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-def shown(chromium: str, html: str, folder: Path, width: int, *more: str) -> tuple[list[str], list[str], str]:
-    """Paths that the browser asked for, lines of its console, and what it has printed."""
-    with served(html) as (url, asked):
-        done = subprocess.run(
-            [
-                *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-                *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
-                *("--enable-logging=stderr", "--log-level=0", f"--user-data-dir={folder}/profile-{width}", f"--window-size={width},1200"),
-                *(*more, url),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-            env={**os.environ, "HOME": str(folder)},
-        )
-    return asked, re.findall(r"CONSOLE.*", done.stderr), done.stdout
-
-
 @pytest.mark.parametrize("text", ["", HOSTILE["script"]], ids=["plain", "hostile"])
 @pytest.mark.parametrize("width", [800, 1400])
 def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: Path, width: int, text: str) -> None:
     newest = head(300, schema_of(["day", "flight"]), watermarks={"topic:0": 7})
     html = render(data_of(newest, versions=300, text=text))
     picture = tmp_path / "page.png"
-    asked, console, _ = shown(chromium, html, tmp_path, width, f"--screenshot={picture}")
-    assert asked == ["/"] and console == []
+    with served(html) as (url, asked), browser(chromium, tmp_path) as shown:
+        shown.show(width)
+        shown.open(url)
+        shown.picture(picture)
+        assert shown.said == []
+    assert asked == ["/"]
     png = picture.read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png[16:20])[0] == width
     assert len(png) > 30_000  # a blank one of this size has a tenth of that
@@ -97,20 +81,21 @@ def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window(chromium: str, tmp_path: Path, width: int) -> None:
-    """What needs more room scrolls in its own place. A frame has the width of a telephone, which a window of Chromium has not."""
+    """What needs more room scrolls in its own place."""
     newest = head(300, schema_of(["day", "flight"]), watermarks={"topic:0": 7})
     page = render(data_of(newest, versions=300, text=HOSTILE["long"][:400]))
-    measured = "document.title = `${f.contentDocument.documentElement.scrollWidth} of ${f.contentWindow.innerWidth}`"
-    frame = f'<iframe id=f style="border:0;width:{width}px;height:900px" onload="{measured}" srcdoc="{escape(page)}"></iframe>'
-    _, _, dom = shown(chromium, f"<!doctype html><title>none</title>{frame}", tmp_path, 1400, "--dump-dom")
-    assert f"<title>{width} of {width}</title>" in dom
+    with served(page) as (url, _), browser(chromium, tmp_path) as shown:
+        shown.show(width)
+        shown.open(url)
+        assert shown.value("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
 
 
 def test_what_a_page_may_not_do_is_seen_here(chromium: str, tmp_path: Path) -> None:
     """The control: the policy stops a script, a style and a picture, and the console says so."""
     html = render(data_of(head(3, schema_of(["a"])), versions=3))
     html = html.replace("<h1>", "<script>document.title='run'</script><img src=/picture><p style='color:red'>x</p><h1>", 1)
-    asked, console, dom = shown(chromium, html, tmp_path, 800, "--dump-dom")
+    with served(html) as (url, asked), browser(chromium, tmp_path) as shown:
+        shown.open(url)
+        assert shown.value("document.title") != "run" and "Growth" in shown.value("document.body.innerText")
+        assert len([line for line in shown.said if "Content Security Policy" in line]) >= 3
     assert asked == ["/"]
-    assert len([line for line in console if "Content Security Policy" in line]) >= 3
-    assert "<title>run</title>" not in dom and "Growth" in dom
