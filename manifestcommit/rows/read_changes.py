@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import IO, NamedTuple
 
 import msgspec
@@ -78,14 +79,6 @@ def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.La
     """
     columns = rows.columns if names is None else [rows.column(name) for name in names]
     return _joined([_bytes_of(column) for column in columns], rows.num_rows)
-
-
-def has_null(rows: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray:
-    """Whether a row has a null in one of these columns."""
-    found = pa.repeat(False, rows.num_rows)
-    for name in names:
-        found = pc.or_(found, pc.is_null(rows.column(name)))
-    return found
 
 
 def _joined(parts: Sequence[pa.Array], count: int) -> pa.Array:
@@ -333,7 +326,7 @@ def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
     if not on:
         return [None] * rows.num_rows
     keys: list[bytes | None] = row_bytes(rows, on).to_pylist()
-    nulls = has_null(rows, on).to_pylist()
+    nulls = reduce(pc.or_, (rows.column(name).is_null() for name in on)).to_pylist()
     return [None if missing else key for key, missing in zip(keys, nulls, strict=True)]
 
 

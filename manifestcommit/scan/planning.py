@@ -7,10 +7,10 @@ from __future__ import annotations
 import itertools
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -74,20 +74,6 @@ class EntrySource:
         )
 
 
-class Footer(Protocol):
-    """The footer of a manifest: Parquet's metadata, the Arrow schema of its columns, and the number
-    of each column by name."""
-
-    @property
-    def metadata(self) -> Any: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def positions(self) -> Mapping[str, int]: ...
-
-
 class RowGroupSource:
     """The statistics of the entries in each row group, from the footers of one or more manifests,
     in order. [RD12]
@@ -98,7 +84,7 @@ class RowGroupSource:
     """
 
     def __init__(
-        self, footers: Sequence[Footer], schema: Schema, partition_by: Sequence[int]
+        self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
     ) -> None:
         self._footers = [
             (
@@ -331,17 +317,10 @@ class _Groups:
             values.to_array(ends, field.type)
             for ends in ([stats.min for stats in known], [stats.max for stats in known])
         )
-        nans = (
-            pa.nulls(len(known), pa.int64())
-            if pa.types.is_floating(low.type)
-            else pa.repeat(pa.scalar(0, pa.int64()), len(known))
-        )
-        return ColumnBounds(
-            min=low,
-            max=high,
-            nulls=pa.array([stats.nulls for stats in known], pa.int64()),
-            nans=nans,
-        )
+        nulls = pa.array([stats.nulls for stats in known], pa.int64())
+        unknown = pa.nulls(len(known), pa.int64())
+        nans = unknown if field.type in FLOATS else _zeros(len(known))
+        return ColumnBounds(min=low, max=high, nulls=nulls, nans=nans)
 
 
 _FOOTERS = 64  # manifests whose footers are evaluated together
