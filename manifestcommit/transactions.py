@@ -276,11 +276,13 @@ def rollback_together(
     """Roll several tables back by one commit: all of them or none.
 
     `Table.rollback` refuses to undo in one table what was committed in several. This undoes it in
-    all of them. Other arguments and errors are as for `Table.rollback`.
+    all of them. Other errors are as for `Table.rollback`.
 
     Args:
         versions: 2 to 32 tables, as paths or `Table` objects, and the version or the tag that each
             goes back to: versions that belong together, as `read_together` returned them.
+        reason: why, for each table's history.
+        message, metadata: recorded with each commit, as for `write`.
         storage_options: what reaches the object store, for tables that are given by a path; by
             default the environment.
 

@@ -405,8 +405,7 @@ class ArrowRows:
         next, so that nothing is read again."""
         self._kept = {}
         snapshot = change.snapshot
-        assert snapshot.schema is not None
-        columns = rule.columns(snapshot.schema)
+        columns = rule.columns(change.schema)
 
         def one(entry: pa.Table) -> tuple[int, int]:
             with naming_files(self._ctx, snapshot, entry):
@@ -812,8 +811,7 @@ def _merge_once(
     if on.merge_schema:
         _evolve(change, source.schema, on, clauses, whole)
     snapshot = change.snapshot
-    assert snapshot.schema is not None
-    keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
+    keys, by = merge_keys(change.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
     with change.trial() if dry_run else nullcontext():
@@ -841,8 +839,7 @@ def _merge_once(
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:
     """Give the table the columns and types of the source that the clauses write: all, or those that
     they name. [RC12] [SC5]"""
-    schema = change.snapshot.schema
-    assert schema is not None
+    schema = change.schema
     writing = [each for some in clauses[:2] for each in some if not isinstance(each, Delete)]
     given = [given_values(each) for each in writing]
     named = {name.lower() for values in given for name in values or ()}
@@ -975,10 +972,8 @@ def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> tuple[WritePlan, Mapping[str, str], Compiled]:
     """The same of the columns that the source has, with the clauses compiled for them."""
-    ctx, snapshot = change.ctx, change.snapshot
-    assert snapshot.schema is not None
-    columns = _source_columns(snapshot.schema, source.schema, keys, evolves=on.merge_schema)
-    table, by, now = snapshot.schema, snapshot.partition_by, ctx.env.now_us()
+    table, by, now = change.schema, change.snapshot.partition_by, change.ctx.env.now_us()
+    columns = _source_columns(table, source.schema, keys, evolves=on.merge_schema)
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)
     names = {find_column(source.schema, field.name).name: field.name for field in columns.fields}

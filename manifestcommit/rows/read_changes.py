@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import IO, NamedTuple
 
 import msgspec
@@ -82,10 +83,8 @@ def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.La
 
 def has_null(rows: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray:
     """Whether a row has a null in one of these columns."""
-    found = pa.repeat(False, rows.num_rows)
-    for name in names:
-        found = pc.or_(found, pc.is_null(rows.column(name)))
-    return found
+    none = pa.repeat(False, rows.num_rows)
+    return reduce(pc.or_, (rows.column(name).is_null() for name in names), none)
 
 
 def _joined(parts: Sequence[pa.Array], count: int) -> pa.Array:

@@ -214,6 +214,12 @@ class RowChange(JointUnit):
         return self._state
 
     @property
+    def schema(self) -> Schema:
+        """The columns of the snapshot: a table without any has no rows to change."""
+        assert self._state.schema is not None
+        return self._state.schema
+
+    @property
     def changes(self) -> bool:
         """Whether a commit would change a row or a column, or record a key or a position."""
         return bool(
@@ -245,8 +251,7 @@ class RowChange(JointUnit):
         new columns from here on. partition_by: that of all files from here on. [RC12] [SC5]
         [SC13]"""
         before = self._state
-        assert before.schema is not None
-        schema = apply_edits(before.schema, edits)
+        schema = apply_edits(self.schema, edits)
         by = before.partition_by if partition_by is None else partition_by
         self._edits = edits
         self._state = msgspec.structs.replace(before, schema=schema, partition_by=by)

@@ -80,14 +80,12 @@ def delete_where(
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
-    schema = change.snapshot.schema
-    assert schema is not None
-    executor, wanted = choice.by_language(condition, schema, "where")
+    executor, wanted = choice.by_language(condition, change.schema, "where")
     entries = _examined(change, wanted)
     counts = _by_partition(change, executor, wanted, entries)
     if counts is None:
-        executor, wanted = choice.by_size(entries, "delete", executor, wanted, schema)
-    rule = executor.deleting(wanted, schema)
+        executor, wanted = choice.by_size(entries, "delete", executor, wanted, change.schema)
+    rule = executor.deleting(wanted, change.schema)
     found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
@@ -107,8 +105,7 @@ def update_where(
     change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
         return finish(change)
-    schema = change.snapshot.schema
-    assert schema is not None
+    schema = change.schema
     inputs = arrow_schema(schema, physical=False, ids=False)
     new = Assignments(
         values, schema, columns_of(schema), inputs, session_of(now_us=ctx.env.now_us())
@@ -137,8 +134,7 @@ def rewrite_all(
     [SC12] [SC13]"""
     change = RowChange(ctx, "replace" if default is None else "update", [])
     before = change.snapshot
-    assert before.schema is not None
-    edits = () if edit is None else edit(before.schema, before.partition_by)
+    edits = () if edit is None else edit(change.schema, before.partition_by)
     by = before.partition_by if partition_by is None else partition_by(before)
     entries = planning.entries_table(ctx, before)
     if not edits and by == before.partition_by:  # others were faster
@@ -161,8 +157,8 @@ def _rewrite(
     default: Any,
 ) -> None:
     """Replace these files of the version before by files of the new columns and partitions."""
-    ctx, after = change.ctx, change.snapshot.schema
-    assert before.schema is not None and after is not None
+    ctx, after = change.ctx, change.schema
+    assert before.schema is not None
     there = {field.id: field for field in before.schema.fields}
     added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
 
@@ -232,9 +228,8 @@ def _overwrite_once(
     if change.already_committed:
         return finish(change)
     missing = _fit_columns(change, data, merge_schema)
-    snapshot = change.snapshot
-    assert snapshot.schema is not None
-    executor, wanted = choice.by_language(condition, snapshot.schema, "where")
+    schema = change.schema
+    executor, wanted = choice.by_language(condition, schema, "where")
     change.rest_on(data.marks)
     entries = _examined(change, wanted)
     with change.trial() if dry_run else nullcontext():
@@ -242,15 +237,13 @@ def _overwrite_once(
         _check_inside(change, executor, wanted, new)
         counts = _by_partition(change, executor, wanted, entries)
         if counts is None:
-            executor, wanted = choice.by_size(
-                entries, "overwrite", executor, wanted, snapshot.schema
-            )
-            rule = executor.deleting(wanted, snapshot.schema)
+            executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, schema)
+            rule = executor.deleting(wanted, schema)
             counts = executor.find(change, entries, rule, keep=not dry_run)
         gone = sum(rows for _, rows in counts.values())
-        if missing and 0 < gone == _rows(planning.entries_table(ctx, snapshot)):
-            check_missing(missing, snapshot.properties, whole=True)
-        rule = executor.deleting(wanted, snapshot.schema)
+        if missing and 0 < gone == _rows(planning.entries_table(ctx, change.snapshot)):
+            check_missing(missing, change.snapshot.properties, whole=True)
+        rule = executor.deleting(wanted, schema)
         found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
@@ -258,8 +251,7 @@ def _overwrite_once(
 def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     """The files that may hold such rows. That they were looked at is recorded. [CF16]"""
     snapshot = change.snapshot
-    assert snapshot.schema is not None
-    change.read(partitions_read(wanted.predicate, snapshot.schema, snapshot.partition_by))
+    change.read(partitions_read(wanted.predicate, change.schema, snapshot.partition_by))
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
@@ -270,10 +262,9 @@ def _by_partition(
     that: partition values alone decide, or there is no file; else None. [RC2]"""
     if not entries.num_rows:
         return {}
-    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
-    assert schema is not None
     # a transform says nothing of single values of its column
-    fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
+    every = partition_fields(change.schema, change.snapshot.partition_by)
+    fields = [each for each in every if each.id <= MAX_FIELD_ID]
     if not predicate.is_understood(wanted.predicate) or not predicate.columns_of(
         wanted.predicate
     ) <= {(field.name,) for field in fields}:
@@ -334,12 +325,10 @@ def _fit_columns(change: RowChange, data: NewRows, merge_schema: bool) -> tuple[
 
 def _stage(change: RowChange, data: NewRows) -> pa.Table:
     """Write the data once, as any write does; its entries."""
-    ctx, snapshot = change.ctx, change.snapshot
-    plan = change.plan(sources=change.sources)
+    ctx, plan = change.ctx, change.plan(sources=change.sources)
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)
     new.register(change)
-    assert snapshot.schema is not None
     entries = manifest_table.to_table(
         entries_of(ctx, plan, new), schema=plan.schema, partition_by=plan.partition_by
     )
@@ -357,8 +346,7 @@ def _check_inside(
     would duplicate the others. [RC10]"""
     inside = _by_partition(change, executor, wanted, new)
     if inside is None:
-        assert change.snapshot.schema is not None
-        rule = executor.deleting(wanted, change.snapshot.schema)
+        rule = executor.deleting(wanted, change.schema)
         inside = executor.find(change, new, rule)
     rows = _rows(new)
     outside = rows - sum(count for _, count in inside.values())

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -71,20 +71,6 @@ class EntrySource:
         )
 
 
-class Footer(Protocol):
-    """The footer of a manifest: Parquet's metadata, the Arrow schema of its columns, and the number
-    of each column by name."""
-
-    @property
-    def metadata(self) -> Any: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def positions(self) -> Mapping[str, int]: ...
-
-
 class RowGroupSource:
     """The statistics of the entries in each row group, from the footers of one or more manifests,
     in order. [RD12]
@@ -95,7 +81,7 @@ class RowGroupSource:
     """
 
     def __init__(
-        self, footers: Sequence[Footer], schema: Schema, partition_by: Sequence[int]
+        self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
     ) -> None:
         self._footers = [
             (

@@ -228,8 +228,7 @@ class SparkRows:
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
         """One pass over the rule's columns. keep: changes nothing, files are read again."""
-        schema, snapshot = change.snapshot.schema, change.snapshot
-        assert schema is not None
+        schema, snapshot = change.schema, change.snapshot
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
@@ -270,8 +269,7 @@ class SparkMatch:
     ) -> None:
         self._spark, self._change, self._staged = spark, change, staged
         self._options, self.rule = storage_options, self
-        table = change.snapshot.schema
-        assert table is not None
+        table = change.schema
         self._keys = [field.name for field in staged.keys.fields]
         self._theirs, self._safe = staged.key_names, staged.keys.is_null_safe
         # names besides the table's own
@@ -392,9 +390,8 @@ class SparkMatch:
 
     def _inserted(self) -> DataFrame:
         """What the clauses make of them."""
-        table = self._change.snapshot.schema
-        assert table is not None
-        return mapped(self._unmatched(), partial(_inserted, self._work), spark_schema(table))
+        struct = spark_schema(self._change.schema)
+        return mapped(self._unmatched(), partial(_inserted, self._work), struct)
 
     def _by_key(self) -> DataFrame:
         """How many rows of the table have each key of the source that one has."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,18 +153,6 @@ def test_wide_keys_are_no_others(end: int, null_safe: bool) -> None:
     other = pa.table({"a": range(2048, 6048), "b": pa.array(range(4000), pa.int64()), "c": [0] * 4000})
     assert index.find(other).null_count == 4000
     assert index.find(source).to_pylist() == list(range(4000))
-
-
-def test_many_keys_beside_many_rows(tmp_path: Path) -> None:
-    """Ten thousand and more are looked up together. [RC3]"""
-    count = 30_000
-    mc.write(pa.table({"id": range(count), "v": [0.0] * count}), tmp_path / "t")
-    source = pa.table({"id": range(1, 2 * count, 2), "v": [1.0] * count})
-    outcome = Table(tmp_path / "t").merge(source, "id")
-    assert (outcome.rows_updated, outcome.rows_inserted) == (count // 2, count // 2)
-    found = Table(tmp_path / "t").dataset().to_table().sort_by("id")
-    assert found.num_rows == count + count // 2
-    assert pc.sum(found.column("v")).as_py() == count and found.column("id")[count].as_py() == count + 1
 
 
 FAR = {

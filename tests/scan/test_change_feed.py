@@ -308,15 +308,6 @@ def test_an_empty_table_begins_with_nothing() -> None:
 
 
 # --- what is no data ----------------------------------------------------------------------------------------------------
-def test_a_replacement_is_no_data(history: History) -> None:
-    """Also where the only manifest of the version holds its files, and for a stream that begins behind it they are. [SP8]"""
-    with budgets(**SMALL):
-        history.replace()
-        history.commit("after")
-    assert everything(history.store, 7) == history.added[7] + history.added[9]
-    assert everything(history.store) == history.added[8] + history.added[9]
-
-
 def test_a_version_of_several_jobs_is_decided_by_the_job_of_each_entry(history: History) -> None:
     """[SP8] [OB10]"""
     head = history.head
@@ -428,13 +419,6 @@ def test_what_a_commit_of_another_kind_brings_back_is_no_less(history: History, 
     else:
         with pytest.raises(UsageError, match=r"undelete by job undeletes.* brought back 1 files"):
             everything(history.store, 8, on_overwrite=choice)
-
-
-def test_an_overwrite_that_removed_nothing_is_data() -> None:
-    """[SP8]"""
-    history = History(memory())
-    history.overwrite("x")
-    assert everything(history.store, 1) == history.added[2] != []
 
 
 def test_an_overwrite_is_found_in_the_middle_of_a_walk_by_its_removal_alone(history: History) -> None:
