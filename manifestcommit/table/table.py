@@ -1012,8 +1012,7 @@ class Table(RowChanges, TableReads):
 
     @checked(to=one_of("iceberg", "delta", "spark-catalog"))
     def export(self, to: str) -> Export:
-        """Export the newest version to other engines: as an Iceberg or Delta table, or to Spark's
-        catalog.
+        """Export the newest version: as an Iceberg or Delta table, or to Spark's catalog.
 
         Metadata is put beside the data files, which are not copied. Readers see this version until
         the next export; the property `export.formats` exports each commit. They must only read.
