@@ -282,8 +282,8 @@ def rollback_together(
         versions: 2 to 32 tables, as paths or `Table` objects, and the version or the tag that each
             goes back to: versions that belong together, as `read_together` returned them.
         reason: why, for each table's history.
-        message: what the history of each table says of it.
-        metadata: recorded with each of them, as for `write`.
+        message: as for `write`, for each table.
+        metadata: as for `write`, for each table.
         storage_options: what reaches the object store, for tables that are given by a path; by
             default the environment.
 
