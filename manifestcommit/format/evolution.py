@@ -29,7 +29,6 @@ from .fields import (
     StructType,
     check_schema,
     decimal_parts,
-    map_field,
     match_names,
     members,
     show_path,
@@ -631,7 +630,9 @@ def _addition(
 
 
 def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
-    return map_field(field, lambda _, each: msgspec.structs.replace(each, id=draw()))
+    id = draw()  # before those inside it
+    inside = [_with_new_ids(member, draw) for member in members(field.type)]
+    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
 
 
 # --- Applying edits -------------------------------------------------------------------------------

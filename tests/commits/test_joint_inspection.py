@@ -74,7 +74,8 @@ def test_the_report_names_the_other_tables_of_commits_and_jobs(lake: list[str]) 
     data = read_report(TableContext(open_store(lake[1])), last=9, with_gc=False, ends=None)
     home = mc.Table(lake[0]).url.rpartition("/")[2]
     assert data.history.commits[0].together == f"{home} (decides)" and data.history.commits[-1].together == ""
-    assert [job.together for job in data.jobs] == [home]
+    assert [job.together for job in data.jobs] == [(mc.Table(lake[0]).url, mc.Table(lake[1]).url)]
+    assert f"<td>{home}</td>" in mc.Table(lake[1]).report().html.replace(' class="name"', "")
 
 
 def test_what_became_of_a_job_names_the_tables_that_are_known(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:

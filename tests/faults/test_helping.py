@@ -481,7 +481,7 @@ def test_who_has_read_the_table_carries_nobody() -> None:
         mc.Table(store.url).tag("first", version=1)
 
     reading = Job(own)
-    reading._based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
+    reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
     reading.write(rows([20]))
     assert reading.commit().committed
     assert tagged and state_of(store, job) is None and mine(store) == [1, 2, 20]

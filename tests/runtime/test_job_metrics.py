@@ -115,7 +115,7 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     """None is no zero. [OB10]"""
     store = memory()
     written(store).commit()
-    entries = written(store)._entries
+    entries = written(store).entries
     job = begin(store)
     job.add_written([msgspec.structs.replace(each, job=job.id) for each in entries], tasks=1)
     job.write(ROWS)
@@ -132,7 +132,7 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
     written(store).commit()
     ref = open_head(store).snapshot.manifests[0]
     ledger = WriteTotals(StoreCounters(store), lambda: 0)
-    ledger.take(written(store)._entries, [ref], InputTotals(rows=9, bytes=7, retries=2))
+    ledger.take(written(store).entries, [ref], InputTotals(rows=9, bytes=7, retries=2))
     found = ledger.summary(4)
     assert (found.files_written, found.rows_written, found.rows_read, found.bytes_read) == (4, 6, 9, 7)
     assert (found.tasks, found.retries) == (4, 2)
