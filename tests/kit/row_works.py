@@ -110,7 +110,8 @@ def run(work: str, path: Path | str, spark: Any = None) -> Any:
     def sql(text: str, s: Any = None) -> Any:
         if s is not None:
             s.createOrReplaceTempView("s")
-        return mc.sql(spark, text, tables={"t": str(path)}, key="k")
+        mc.attach(spark, {"t": str(path)})
+        return mc.sql(spark, text, key="k")
 
     call = WORKS[work].here if spark is None else WORKS[work].spark
     return eval(call, {"table": mc.Table(path), "data": data, "mc": mc, "frame": frame, "sql": sql, "spark": spark})
