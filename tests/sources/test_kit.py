@@ -131,10 +131,10 @@ def test_what_is_no_source_is_said(tmp_path: Path, source: Any, rows: Any) -> No
         mc.load(Nameless(), tmp_path / "t")
 
 
-SLOW = ("kafka", "postgres", "postgres-slot")
+SLOW = ("files", "kafka", "postgres", "postgres-slot")
 
 
-@pytest.mark.parametrize("kind", ["files", "table", *(pytest.param(each, marks=pytest.mark.thorough) for each in SLOW)])
+@pytest.mark.parametrize("kind", ["table", *(pytest.param(each, marks=pytest.mark.thorough) for each in SLOW)])
 def test_the_sources_of_the_package_pass(tmp_path: Path, kind: str) -> None:
     with ORIGINS[kind](tmp_path, random.Random(3)) as origin:
         for _ in range(3):
