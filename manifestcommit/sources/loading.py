@@ -305,12 +305,15 @@ class _Loader:
         raise SourceError(f"{self.url}: its tables came and went; nothing was loaded")
 
     def plan(self, *, restart: bool = False) -> LoadOutcome:
-        """What there is to load."""
-        at = self.positions()
-        try:
-            chunks = [self.whole()] if restart else [*self._chunks_from(at)]
-        except ChangedInputError as error:
-            raise SourceError(f"{error}; nothing was loaded. Run it again.") from error
+        """What there is to load. Asked again where another loader has loaded meanwhile. [LD3]"""
+        for left in reversed(range(STARTS)):
+            at = self.positions()
+            try:
+                chunks = [self.whole()] if restart else [*self._chunks_from(at)]
+                break
+            except ChangedInputError as error:
+                if not left:
+                    raise SourceError(f"{error}; nothing was loaded. Run it again.") from error
         told = getattr(self._source, "held_back", "")
         planned = (*(each.what for each in chunks), *([told] if told else []))
         return LoadOutcome(url=self.url, chunks=len(chunks), planned=planned, positions=at)

@@ -525,3 +525,22 @@ def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
             mc.load(mc.sources.files(tmp_path / name), tmp_path / "t")
     (tmp_path / "empty").mkdir()
     assert mc.load(mc.sources.files(tmp_path / "empty"), tmp_path / "t").chunks == 0
+
+
+def test_a_plan_beside_a_faster_loader_is_made_again(landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[LD3] It writes nothing, so nothing speaks against asking again."""
+    put(landing, "a.csv", "id\n1\n")
+    real, met = loading._Loader.positions, []
+
+    def positions(self: Any) -> dict[str, Any]:
+        found = real(self)
+        if not met:
+            met.append(1)
+            mc.load(mc.sources.files(landing), tmp_path / "t")
+        return found
+
+    mc.load(mc.sources.files(landing), tmp_path / "t")
+    put(landing, "b.csv", "id\n2\n")
+    monkeypatch.setattr(loading._Loader, "positions", positions)
+    assert mc.load(mc.sources.files(landing), tmp_path / "t", dry_run=True).planned == ()
+    assert met
