@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .base import ObjectInfo, StorageOptions
+from .base import ObjectInfo
 from .http import (
     Answer,
     HttpClient,
@@ -188,12 +188,15 @@ class GcsStore(HttpStore):
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         super().__init__(scheme, root, options)
+        self.connection()  # refuses options that no client takes
+
+    def _place(self, prefix: str = "") -> str:
+        """Where the bucket's objects are: not kept, since the endpoint may have a password."""
         endpoint = self.connection().client.endpoint
-        self._objects = f"{endpoint}/storage/v1/b/{_quoted(self._bucket)}/o"
-        self._uploads = f"{endpoint}/upload/storage/v1/b/{_quoted(self._bucket)}/o"
+        return f"{endpoint}{prefix}/storage/v1/b/{_quoted(self._bucket)}/o"
 
     def located(self, request: Request) -> Request:
-        place = request.place or f"{self._objects}/{_quoted(request.key)}"
+        place = request.place or f"{self._place()}/{_quoted(request.key)}"
         return request._replace(place=place)
 
     def write(self, key: str, data: bytes) -> None:
@@ -210,7 +213,7 @@ class GcsStore(HttpStore):
             query["startOffset"] = start_from
         if mark:
             query["pageToken"] = mark
-        return self.ask_for(Request("GET", prefix, query, place=self._objects), _page)
+        return self.ask_for(Request("GET", prefix, query, place=self._place()), _page)
 
     # A resumable upload is invisible before its last byte; Google removes an unfinished one after
     # a week.
@@ -218,7 +221,7 @@ class GcsStore(HttpStore):
     def begin_upload(self, key: str) -> _Upload:
         query = {"uploadType": "resumable", "name": key}
         headers = {"X-Upload-Content-Type": "application/octet-stream"}
-        request = Request("POST", key, query, headers, place=self._uploads)
+        request = Request("POST", key, query, headers, place=self._place("/upload"))
         return self.ask_for(request, lambda answer: _Upload(answer.headers["Location"]))
 
     def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
@@ -276,7 +279,7 @@ class GcsStore(HttpStore):
         body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
         query = {"uploadType": "multipart", "name": key, **condition}
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        return Request("POST", key, query, headers, body, self._uploads)
+        return Request("POST", key, query, headers, body, self._place("/upload"))
 
 
 class _Upload:
