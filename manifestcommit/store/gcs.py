@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
-from .base import ObjectInfo
+from .base import ObjectInfo, StorageOptions
 from .http import (
     Answer,
     HttpClient,
