@@ -39,8 +39,8 @@ def stage(path: Path, data: dict[str, Any]) -> Staged:
     ("times", "why"),
     [
         ([NOW - dt.timedelta(days=9), NOW - dt.timedelta(hours=1)], ""),
-        ([NOW - dt.timedelta(hours=3), None], "the newest, .*, is 3:0"),
-        ([(NOW - dt.timedelta(hours=3)).replace(tzinfo=None)], "is 3:0"),
+        ([NOW - dt.timedelta(hours=3), None], "the newest, .*, is 3:"),
+        ([(NOW - dt.timedelta(hours=3)).replace(tzinfo=None)], "is 3:"),
         ([NOW.replace(tzinfo=None)], ""),
         ([NOW.date() + dt.timedelta(days=1)], ""),
         ([NOW.date() - dt.timedelta(days=1)], "is 1 day, "),
