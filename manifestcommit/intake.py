@@ -467,12 +467,8 @@ def _mapped(field: Field) -> Field:
     nullable, field = field.nullable, _with_ids(field)
     own = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
     physical = field.metadata.get(f"{_MAPPED}physicalName", field.name)
-    return msgspec.structs.replace(
-        field,
-        physical=None if physical == field.name else physical,
-        metadata=own,
-        nullable=nullable,
-    )
+    renamed = None if physical == field.name else physical
+    return msgspec.structs.replace(field, physical=renamed, metadata=own, nullable=nullable)
 
 
 def _with_ids(field: Field) -> Field:

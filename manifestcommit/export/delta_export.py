@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..files.foreign_footer import open_foreign
 from ..format.fields import (
+    DAY_US,
     EXACT,
     FLOATS,
     INTEGERS,
@@ -63,7 +64,7 @@ _PLAIN_PATH = r"^[A-Za-z0-9_.~/=-]*$"
 _TO_ESCAPE = r'[\x00-\x1f"\\]'
 # the days and microseconds of the years that texts have: 1 to 9999
 _DAYS = (-719_162, 2_932_896)
-_MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+_MICROS = (_DAYS[0] * DAY_US, (_DAYS[1] + 1) * DAY_US - 1)
 
 
 def adds(entries: pa.Table, schema: Schema, committed_ms: int, *, changes: bool) -> pa.StructArray:

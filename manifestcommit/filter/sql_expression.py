@@ -23,6 +23,7 @@ from ..errors import UsageError
 from ..format.arrow_schema import arrow_schema, arrow_type
 from ..format.evolution import find_column
 from ..format.fields import (
+    DAY_US,
     EXACT,
     FLOATS,
     INTEGERS,
@@ -594,7 +595,7 @@ def _part_of_time(name: str) -> Callable[[list[Typed]], Typed | None]:
 
 def _near(arg: Typed, value: pc.Expression, what: str) -> pc.Expression:
     """The value, where Arrow's calendar knows the year."""
-    far = _FAR if arg.type == "date" else _FAR * 86_400_000_000
+    far = _FAR if arg.type == "date" else _FAR * DAY_US
     held, number = arrow_type(arg.type), pa.int32() if arg.type == "date" else pa.int64()
     low, high = (pc.scalar(pa.scalar(each, number).cast(held)) for each in (-far, far))
     odd = pc.or_kleene(arg.expression < low, arg.expression > high)
