@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ def catalog(server: Server) -> Any:
 
 
 @pytest.fixture
-def session(server: Server) -> duckdb.DuckDBPyConnection:
-    """With the lake attached."""
+def session(server: Server) -> Iterator[duckdb.DuckDBPyConnection]:
+    """With the lake attached, for this test alone: `SHOW ALL TABLES` asks every server that is attached, also one that has ended."""
     found = duck().cursor()
     found.execute(f"CREATE OR REPLACE TEMPORARY SECRET lake (TYPE iceberg, TOKEN '{TOKEN}')")
     found.execute(f"ATTACH OR REPLACE 'lake' AS lake (TYPE iceberg, ENDPOINT '{server.address}', SECRET lake)")
-    return found
+    yield found
+    found.execute("DETACH lake")
 
 
 def test_pyiceberg_finds_and_reads_each_table(lake: mc.Lake, catalog: Any) -> None:
