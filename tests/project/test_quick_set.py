@@ -24,17 +24,19 @@ KILLERS: dict[str, str] = {
 }
 # How many tests there are at the least, and of how many functions of each folder some are quick; what is in the folders named here costs
 # the most.
-IN_ALL, WITH_SPARK, SHARE = 6500, 200, 0.9
+IN_ALL, WITH_SPARK, SHARE = 6500, 130, 0.8
 SHARES = {
-    "chaos": 0.8,
-    "docs": 0.85,
-    "e2e": 0.4,
-    "fuzz": 0.7,
+    "chaos": 0.7,
+    "clients": 0.6,
+    "docs": 0.65,
+    "e2e": 0.2,
+    "fuzz": 0.14,
     "integrations": 0.5,
-    "mutants": 0.85,
-    "proof": 0.85,
-    "spark": 0.55,
-    "stateful": 0.8,
+    "mutants": 0.5,
+    "report": 0.75,
+    "simulator": 0.55,
+    "spark": 0.4,
+    "stateful": 0.6,
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (
@@ -83,10 +85,10 @@ def test_the_quick_set_is_most_of_what_there_is(tests: Sequence[Collected]) -> N
     assert PROOF or len(nodes) < len(tests), "nothing is left out: is the mark still read?"
 
 
-def test_what_is_left_out_by_name_is_there_and_has_no_cases(tests: Sequence[Collected]) -> None:
+def test_what_is_left_out_by_name_is_there(tests: Sequence[Collected]) -> None:
     listed = [f"tests/{path}::test_{name}" for path, names in LEFT_OUT.items() for name in names.split()]
-    assert len(set(listed)) == len(listed) and not set(listed) - {each.node for each in tests}
-    assert not [each.node for each in tests if each.quick and each.node in listed]
+    assert len(set(listed)) == len(listed) and not set(listed) - {each.function for each in tests}
+    assert not [each.node for each in tests if each.quick and each.function in listed]
 
 
 def test_of_many_cases_a_few_are_kept_and_those_that_kill_a_mutant() -> None:
