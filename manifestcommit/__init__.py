@@ -40,13 +40,13 @@ _HOMES = {
     "operations.describe": "FileRange Lineage TableMetrics",
     "rows.row_change": "RowOutcome",
     "rows.clauses": "Delete Insert Update",
-    "runtime.outcome": "JobMetrics JobResult JobResults Outcome",
+    "runtime.outcome": "JobMetrics Outcome",
     "catalog.clone": "CloneReport clone",
     "catalog.lake": "Lake lake",
     "catalog.publishing": "publish_catalog",
     "export.exporter": "Export",
     "job": "DroppedJobWarning Job begin write",
-    "transactions": "JointOutcome PinnedTable Transaction TransactionRows commit_all read_together "
+    "transactions": "JointOutcome PinnedTable Transaction TransactionRows read_together "
     "rollback_together transaction",
     "upkeep": "maintain",
     "report.page": "Report",

@@ -370,7 +370,7 @@ class Keeper(DyingActor):
         table, refused = self.table(TABLE), self.table(REFUSED)
         try:
             if phase == "end":
-                for job in [info.job for info in table.jobs() if info.state == "staged"]:
+                for job in [info.job for info in table.jobs() if info.state == "prepared"]:
                     self.note("aborted", job=job)
                     mc.staged(self.world.urls[TABLE], job, storage_options=self.world.options).abort()
             elif self.likely(0.5):

@@ -103,7 +103,7 @@ def test_a_row_that_is_deleted_meanwhile_is_referred_to_by_none(orders: Path, cu
     for _ in range(2):
         with pytest.raises(mc.errors.CheckFailedError, match="such as 30"):
             staged.publish()
-    assert mc.Table(orders).to_arrow().num_rows == 2 and [each.state for each in mc.Table(orders).jobs()] == ["staged"]
+    assert mc.Table(orders).to_arrow().num_rows == 2 and [each.state for each in mc.Table(orders).jobs()] == ["prepared"]
     mc.write(pa.table({"id": pa.array([30], pa.int32()), "name": ["d"]}), customers)
     assert staged.publish().committed
     mc.Table(customers).delete("id = 30")

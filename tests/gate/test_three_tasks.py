@@ -124,7 +124,7 @@ def test_a_task_that_is_killed_at_any_request_and_run_again_publishes_once(tmp_p
         again(names[names.index(name) :], path)
         assert ids(path) == [1, 2, 7, 8, 9]
         again(names, path)  # and all three once more, for nothing
-        for job in [info.job for info in mc.Table(path).jobs() if info.state == "staged"]:
+        for job in [info.job for info in mc.Table(path).jobs() if info.state == "prepared"]:
             assert mc.staged(path, job).publish().already_committed
         assert ids(path) == [1, 2, 7, 8, 9] and mc.Table(path).verify(deep=True).damages == 0
         shutil.rmtree(path.parent)
