@@ -51,7 +51,7 @@ _HOMES = {
     "upkeep": "maintain",
     "report.page": "Report",
     "sources.loading": "LoadOutcome follow load",
-    "staging": "Staged staged",
+    "staging": "Staged",
     "spark_sql.api": "attach register sql",
     "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
     "table": "Table gc read_committed",

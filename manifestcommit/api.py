@@ -25,7 +25,7 @@ from .rows.row_change import RowOutcome
 from .runtime.outcome import JobMetrics, Outcome
 from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.api import attach, register, sql
-from .staging import Staged, staged
+from .staging import Staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.erasing import Erasure
@@ -102,7 +102,6 @@ __all__ = [
     "register",
     "rollback_together",
     "sql",
-    "staged",
     "transaction",
     "write",
 ]

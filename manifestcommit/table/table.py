@@ -63,7 +63,7 @@ class Table(RowChanges, TableReads):
     - `key`, `fingerprint`: an idempotency key: a rerun with the same key does nothing; and what is
       declared with it, beside the condition and the values.
     - `watermarks`: source -> (start, end), half-open, as for `write`: they advance with the commit.
-    - `publish`: False stages the change: `staged` opens it by `job_id` of the outcome. By default
+    - `publish`: False stages the change: `Staged` opens it by `job_id` of the outcome. By default
       True.
     - `progress`: called with what is done next.
 

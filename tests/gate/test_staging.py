@@ -78,7 +78,7 @@ def test_any_process_reads_and_publishes_it(path: Path) -> None:
     """[CK5] [AB3]"""
     staged = stage(path, rows(4), key="k")
     program = (
-        f"import manifestcommit as mc; s = mc.staged({str(path)!r}, {staged.job_id!r}); print(s.to_arrow().num_rows, s.publish().version)"
+        f"import manifestcommit as mc; s = mc.Staged({str(path)!r}, {staged.job_id!r}); print(s.to_arrow().num_rows, s.publish().version)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["4", "4"]
@@ -98,9 +98,9 @@ def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
             call()
     assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
     with pytest.raises(mc.errors.UsageError, match="holds no staged job"):
-        mc.staged(path, staged.job_id[:-8] + "0" * 8)
+        mc.Staged(path, staged.job_id[:-8] + "0" * 8)
     with pytest.raises(mc.errors.TableNotFoundError):
-        mc.staged(path.parent / "order", staged.job_id)
+        mc.Staged(path.parent / "order", staged.job_id)
 
 
 def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_change_of_rows_is_staged(path: Path, name: str) -> None:
     change, wanted = CHANGES[name]
     outcome = change(mc.Table(path))
     assert outcome.kind == "pending" and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
-    staged = mc.staged(path, outcome.job_id)
+    staged = mc.Staged(path, outcome.job_id)
     assert ids(staged.to_arrow()) == wanted
     assert staged.publish().committed and ids(mc.Table(path).to_arrow()) == wanted
 
@@ -355,8 +355,8 @@ def test_another_process_publishes_only_what_was_audited(path: Path) -> None:
     audited = staged.base_version
     mc.write(rows(9), path)
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
-        mc.staged(path, staged.job_id).publish(base_version=audited)
-    assert mc.staged(path, staged.job_id).publish(base_version=audited + 1).committed
+        mc.Staged(path, staged.job_id).publish(base_version=audited)
+    assert mc.Staged(path, staged.job_id).publish(base_version=audited + 1).committed
 
 
 def test_checks_of_one_call_see_one_version(path: Path) -> None:
@@ -430,7 +430,7 @@ def test_a_check_fails_by_any_false_and_holds_by_any_true(tmp_path: Path) -> Non
         for check in (lambda _: said, checks.on_table(lambda _: said)):  # noqa: B023
             with pytest.raises(mc.errors.CheckFailedError):
                 staged.check(check)
-    staged = mc.staged(tmp_path / "t", staged.job_id)
+    staged = mc.Staged(tmp_path / "t", staged.job_id)
     for said in (None, *answers(True)):
         staged.check(lambda _: said)  # noqa: B023
     assert staged.publish().committed
@@ -480,7 +480,7 @@ def test_two_checks_of_one_name_are_two_and_what_failed_is_not_published(tmp_pat
             staged.check(*made)
     with pytest.raises(mc.errors.CheckFailedError, match="did not hold"):
         staged.publish()
-    assert mc.staged(tmp_path / "t", staged.job_id).publish().committed
+    assert mc.Staged(tmp_path / "t", staged.job_id).publish().committed
 
 
 def test_publish_sees_what_changed_since_a_version_below_the_jobs_own(path: Path) -> None:
