@@ -22,10 +22,10 @@ from .protocol.conflict import Conflict, Violation
 from .report.page import Report
 from .rows.clauses import Delete, Insert, Update
 from .rows.row_change import RowOutcome
-from .runtime.outcome import JobMetrics, JobResult, JobResults, Outcome
+from .runtime.outcome import JobMetrics, Outcome
 from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.api import attach, register, sql
-from .staging import Staged, staged
+from .staging import Staged
 from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.erasing import Erasure
@@ -36,7 +36,6 @@ from .transactions import (
     PinnedTable,
     Transaction,
     TransactionRows,
-    commit_all,
     read_together,
     rollback_together,
     transaction,
@@ -62,8 +61,6 @@ __all__ = [
     "Job",
     "JobInfo",
     "JobMetrics",
-    "JobResult",
-    "JobResults",
     "JointOutcome",
     "Lake",
     "Lineage",
@@ -93,7 +90,6 @@ __all__ = [
     "begin",
     "clone",
     "commit",
-    "commit_all",
     "create_table",
     "follow",
     "gc",
@@ -106,7 +102,6 @@ __all__ = [
     "register",
     "rollback_together",
     "sql",
-    "staged",
     "transaction",
     "write",
 ]

@@ -64,7 +64,8 @@ class WatermarkError(ManifestCommitError):
         source: the source's name.
         have: the current watermark; None: the source has none.
         want: where the advance starts.
-        all_covered: whether the table already contains every advance of this job.
+        all_covered: whether the table certainly contains every advance of this job; False where
+            positions are texts.
 
     Remedy: read again from `have`. Where `all_covered` is True, a rerun may treat the work as done.
 

@@ -279,7 +279,7 @@ def write(
             job._write(data, replace_schema=replace_schema, **how)
             if not publish:
                 staged = export_hook.registered("staging")().Staged
-                return cast("Staged", staged(path, job.stage(), storage_options))
+                return cast("Staged", staged(path, job.make_durable(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
@@ -417,14 +417,12 @@ class Job(JointUnit):
         self._found: list[Entry] = []  # files of others, whose columns were not compared yet
         self.advances: list[Advance] = []
         self._stream: StreamBatch | None = None
-        self._sent: Write | None = None
         self._checked: frozenset[str] | None = None  # constraints that all plans check
         self._read: tuple[PartitionPattern, ...] | None = None  # of the table at its birth [MT16]
         self.is_declared = False  # whether anything was, or rows were handed in
         self._finished = self._failed = 0  # writes
         self._writing = False
         self.state = JobState.OPEN
-        self._committers = Committers.GROUP  # who may have committed it, should it be tried again
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
@@ -969,31 +967,18 @@ class Job(JointUnit):
                 f"Table({url!r}).abort({id!r}) stops it for good."
             )
 
-    def commit_now(self, *, publishing: bool = True, again: bool = False) -> Outcome:
+    def commit_now(self) -> Outcome:
         """Everything that the job declared and wrote becomes visible at once, or nothing does.
-        [CM1]-[CM8]
-
-        publishing: whether other writers may be asked to commit it, after which nobody but a head
-        can say that it has failed [CM19]; again: commit the same change once more, where the store
-        failed: what landed before counts [CM6].
-        """
-        self.enter(Act.RETRY if again else Act.COMMIT)
-        ctx, change, committers = self.ctx, self._sent, self._committers
-        is_second = again and change is not None and self.key_record is None  # it was sent before
-        if not is_second or change is None:
-            committers = Committers.GROUP if publishing else Committers.THIS_PROCESS
-            if self.recovery is not None:
-                committers = Committers.ANY_PROCESS
-            self._committers = committers.again()
-            self._sent = change = self.change()
-        work = (change.job, change.operation, change.summary)
-        self.meter = meter = ctx.meter(*work, "second" if is_second else "both")
-        base = ctx.open() if is_second else self._newest_known()
+        [CM1]-[CM8]"""
+        self.enter(Act.COMMIT)
+        ctx, change, base = self.ctx, self.change(), self._newest_known()
+        self.meter = meter = ctx.meter(change.job, change.operation, change.summary)
         if self.key_record is not None:
             return measured(found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
         if is_compared and self.based_on.version(base, self.url) is None:
             ctx.check_read(base.snapshot.table_id, change.birth)
+        committers = Committers.GROUP if self.recovery is None else Committers.ANY_PROCESS
         outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
@@ -1007,7 +992,6 @@ class Job(JointUnit):
     def take_part(self) -> TablePart:
         part = self.part()
         self.enter(Act.COMMIT)
-        self._sent, self._committers = self.change(), Committers.ANY_PROCESS
         return part
 
     def part(self) -> TablePart:
@@ -1033,12 +1017,12 @@ class Job(JointUnit):
             self.meter.end("prepared")
         return self.job_id
 
-    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
+    def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
         if self.state is JobState.OPEN:
             self._table(None, ())
             self.meter = self.measure("first")
         if self.state is JobState.OPEN or self.sealed:
-            super().seal(together, held=held)
+            super().seal(together)
 
     def stop(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""

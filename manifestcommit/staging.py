@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 class Staged:
     """A job that was prepared and not published: its rows are written, and nobody reads them.
 
-    Made by `write(…, publish=False)` and `Transaction.prepare`, and by `staged` in any process. It
-    shows the newest version of the table with the job applied to it, again with each call.
+    Made by `write(…, publish=False)` and `Transaction.prepare`; in any process by this constructor.
+    It shows the newest version of the table with the job applied to it, again with each call.
 
     Args:
         path: the table path, a local path or a URL.
@@ -71,6 +71,9 @@ class Staged:
     Raises:
         UsageError: the table holds no prepared job of this id.
         TableNotFoundError: there is no table at the path.
+
+    Example:
+        `Staged("/lake/flights", job_id).publish()`
 
     Spec: CK5, CK6.
     """
@@ -551,27 +554,3 @@ def rows_read(
         raise UsageError("the table has no columns yet; nothing was done", argument="filter")
     read = understood_here(filter, snapshot.schema, "filter")
     return read, partitions_read(read.predicate, snapshot.schema, snapshot.partition_by)
-
-
-@checked()
-def staged(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Staged:
-    """Open a job that was staged, in any process.
-
-    Args:
-        path: the table path, a local path or a URL.
-        job_id: the job's id, as `Staged.job_id` has it and `Table.jobs` lists it.
-        storage_options: what reaches the object store; by default the environment.
-
-    Returns:
-        The staged job.
-
-    Raises:
-        UsageError: the table holds no prepared job of this id.
-        TableNotFoundError: there is no table at the path.
-
-    Example:
-        `staged("/lake/flights", job_id).publish()`
-
-    Spec: CK5.
-    """
-    return Staged(path, job_id, storage_options)

@@ -1,5 +1,4 @@
-"""Commits of several tables: `transaction`, all or none, and `commit_all`, each on its own. [MT1]
-[RC1]
+"""Commits of several tables, all or none: `transaction`. [MT1] [RC1]
 
 Internal: import from `manifestcommit`.
 """
@@ -22,29 +21,19 @@ from .commits.joint_commit import (
     ordered_parts,
     read_jointly,
 )
-from .commits.prepared_job import Act, JobState, JointUnit, Pinned, TablePart, prepare_jointly
-from .commits.two_phase import (
-    check_together,
-    check_turn,
-    together_of,
-)
+from .commits.prepared_job import Act, JointUnit, Pinned, TablePart, prepare_jointly
+from .commits.two_phase import together_of
 from .display import ReprMixin
 from .errors import (
-    CommitConflictError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
     UsageError,
-    WatermarkGapError,
 )
-from .format.change import Advance, in_order_of_advances, predecessors
 from .job import Job, Path, begin
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback
 from .rows.clauses import Condition as RowsRead
 from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
-from .runtime.outcome import JobResult, JobResults, Outcome, committed_or_raise, error_of
+from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, checked, flag, wrong
 from .store import StorageOptions, open_store
 from .store.base import split_url
@@ -140,29 +129,15 @@ class PreparedTransaction:
     Made by `Transaction.prepare`. In another process, `commit` or `Table.abort` of any one of the
     `jobs` does it for all, since each knows the others.
 
-    Args:
-        jobs: path of a table -> the id of its job, as in the `jobs` of the prepared
-            transaction.
-        storage_options: what reaches the object store; by default the environment.
-
     Attributes:
         jobs: path or URL of a table, as it was given -> the id of its job.
-
-    Raises:
-        UsageError: `jobs` is no such mapping, or empty.
 
     Spec: MT11, AB3.
     """
 
-    @checked()
     def __init__(
         self, jobs: Mapping[str, str], storage_options: Mapping[str, Any] | None = None
     ) -> None:
-        texts = isinstance(jobs, Mapping) and all(
-            isinstance(each, str) for pair in jobs.items() for each in pair
-        )
-        if not jobs or not texts:
-            raise wrong("jobs", jobs, "a mapping of table paths to job ids, as `jobs` of one has")
         self.jobs: dict[str, str] = dict(jobs)
         self._storage_options = StorageOptions(storage_options)
         self._names = {path: path for path in jobs}  # or as the transaction calls its tables
@@ -196,14 +171,6 @@ class PreparedTransaction:
             each._failed = failed
         return found
 
-    def _check(self) -> None:
-        """UsageError where the jobs were not prepared together: nothing would decide for all."""
-        opened = [
-            (TableContext(open_store(url, self._storage_options)), job)
-            for url, job in self.jobs.items()
-        ]
-        check_together(opened)
-
     def commit(self) -> JointOutcome:
         """Commit all of the jobs, or none; any number of times, also while others do.
 
@@ -213,12 +180,11 @@ class PreparedTransaction:
         Raises:
             CommitConflictError: as for `Transaction.commit`; all stay prepared: commit them again
                 when the conflict is resolved, or abort them.
-            UsageError: an id is not of a job of its table, or the jobs were not prepared together.
+            JobAbortedError: they were aborted.
             OutcomeUnknownError: the store did not say whether they were committed: call it again.
 
         Spec: MT11, MT1.
         """
-        self._check()
         outcomes = {}
         for url, job in self.jobs.items():
             outcomes[url] = commit(url, job, storage_options=self._storage_options)
@@ -235,12 +201,10 @@ class PreparedTransaction:
 
         Raises:
             TableNotFoundError: there is no table at a path.
-            UsageError: an id is not of a job of its table, or the jobs were not prepared together.
             OutcomeUnknownError: the store did not say what was decided: call it again.
 
         Spec: MT11, AB4.
         """
-        self._check()
         url, job = next(iter(self.jobs.items()))
         return Table(url, self._storage_options).abort(job)
 
@@ -737,8 +701,8 @@ class Transaction:
         """Prepare the jobs of all tables, for any process to commit or abort together.
 
         Leaving the block does neither then. If it fails, call it again. From then on `commit` or
-        `Table.abort` of any one of the jobs, and `Table.recover` of any of the tables, does it in
-        all of them, from any process on any machine. Two requests for each table.
+        `Table.abort` of any one of the jobs does it in all of them, from any process on any
+        machine. Two requests for each table.
 
         Returns:
             The prepared transaction: its methods are `commit`, which returns the outcome, and
@@ -918,84 +882,3 @@ def transaction(
             storage_options=options,
         )
     return Transaction(jobs, fingerprint)
-
-
-@checked()
-def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
-    """Commit each job on its own: one that keeps failing holds up no other.
-
-    For several tables that are fed by one run. Each is committed once or not at all, and
-    `transaction` commits all of them or none. Of each source the lower range is committed
-    first, in whatever order the jobs are given, and no later range becomes the first one of a
-    source that the table does not know.
-
-    Args:
-        jobs: the jobs, as `begin` returns them; one given twice counts once.
-        tries: how often each is tried at most, after all others had their turn: what a store failed
-            to do or did not say, and what may clear up by itself, such as a gap that another of the
-            jobs closes; by default 3.
-
-    Returns:
-        One result for each job, in their order, also for one that was committed before. A job that
-        is not committed raises nothing: its result has the `error`.
-
-    Raises:
-        UsageError: `jobs` are no jobs.
-
-    Spec: CM10, WM7.
-    """
-    given = list(jobs) if isinstance(jobs, Iterable) else [None]
-    if not all(isinstance(job, Job) for job in given):
-        raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
-    given = list(dict.fromkeys(given))
-    results: dict[int, JobResult] = {}
-    before = predecessors([_placed_advances(job) for job in given])
-    waiting, tried = in_order_of_advances(before), 1
-    while waiting and tried <= tries:
-        for index in waiting:
-            earlier = [
-                given[each]
-                for each in before[index]
-                if each in results and results[each].error is not None
-            ]
-            results[index] = _try_commit(given[index], tried, earlier)
-        waiting, tried = [index for index in waiting if _may_pass(results[index].error)], tried + 1
-    return JobResults(results[index] for index in range(len(given)))
-
-
-def _may_pass(error: ManifestCommitError | None) -> bool:
-    """Whether it may be otherwise a moment later."""
-    if isinstance(error, CommitConflictError):
-        return error.rule == "contention"
-    return isinstance(error, StoreError | OutcomeUnknownError | WatermarkGapError)
-
-
-def _placed_advances(job: Job) -> tuple[Advance, ...]:
-    """What it advances, each source named together with its table. [WM7]"""
-    return tuple(
-        msgspec.structs.replace(each, source=f"{job.url} {each.source}") for each in job.advances
-    )
-
-
-def _try_commit(job: Job, tried: int, earlier: Sequence[Job]) -> JobResult:
-    """earlier: jobs, not committed yet, that go first: an error where one has its sources. [WM7]"""
-    url = job.url
-    result = JobResult(url=url, job_id="", key=job.key, tries=tried)
-    try:
-        job.check_home()
-        job.check_alone()
-        outcome = job.outcome  # its block may have been left before
-        if outcome is None:
-            before = [other.advances for other in earlier if other.url == url]
-            check_turn(job.ctx, job.advances, before)
-            was_tried = job.state is JobState.ENDED
-            outcome = job.commit_now(again=True) if was_tried else job.commit_now(publishing=False)
-            outcome = committed_or_raise(outcome, url)
-    except ManifestCommitError as error:
-        return msgspec.structs.replace(result, job_id=job.job_id, error=error)
-    except Exception as error:  # one job's failure, of whatever kind, is not the others'
-        failure = ManifestCommitError(f"{url}: {type(error).__name__}: {error}")
-        failure.__cause__ = error
-        return msgspec.structs.replace(result, job_id=job.job_id, error=failure)
-    job.outcome = outcome
-    return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)

@@ -345,7 +345,7 @@ class _Upkeep:
         return None
 
     def _waiting(self) -> list[JobInfo]:
-        return [job for job in self._table.jobs() if job.state in ("prepared", "staged")]
+        return [job for job in self._table.jobs() if job.state == "prepared"]
 
     def _do_compact(self, note: Mapping[str, Any]) -> _Done:
         budget = self._run.budget

@@ -40,7 +40,7 @@ _TEXT = 400  # characters of a problem
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A table in the list of tables. name: None where it has none; version: None if the table
-    cannot be opened; times in microseconds; waiting: jobs that are prepared or staged; problems:
+    cannot be opened; times in microseconds; waiting: jobs that are prepared; problems:
     what is wrong, none if it is healthy."""
 
     path: str
@@ -120,7 +120,7 @@ def row_of(ctx: TableContext, jobs: list[JobInfo], path: str, name: str | None) 
         files=snapshot.totals.files,
         committed_us=snapshot.committed_at,
         data_us=snapshot.data_at,
-        waiting=sum(job.state in ("prepared", "staged") for job in jobs),
+        waiting=sum(job.state == "prepared" for job in jobs),
         problems=tuple(problems),
     )
 

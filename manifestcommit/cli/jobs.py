@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..display import counted, visible
+from ..display import visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..terminal import other_tables
@@ -18,11 +18,10 @@ from .options import DONE, NO, command, context_of, storage_options_of, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
-    from ..commits.two_phase import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
-_OPEN = ("prepared", "published", "running", "staged")
+_OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
 _SHOWN = 10
@@ -84,7 +83,7 @@ def _resolve(options: argparse.Namespace) -> int:
 
 @command(
     """
-    jobs: what jobs left for others: prepared, staged, published, running, aborted, fenced
+    jobs: what jobs left for others: prepared, published, running, aborted, fenced
     $ jobs /lake/flights
     """
 )
@@ -142,70 +141,27 @@ def _abort(options: argparse.Namespace) -> int:
 
 
 def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
-    waiting = [each for each in table.jobs() if each.job == job and each.state in _OPEN]
-    what = f"abort job {job} for good"
-    return _plan(options, table, waiting, what) if waiting else None
-
-
-def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str) -> Plan:
     from ..commits.prepared_job import read_prepared
 
-    context = context_of(options)
-    found = [read_prepared(context, each.job) for each in jobs]
-    changes = [each.change for each in found if each is not None]
-    entries = [each for change in changes for each in change.add]
-    spilled = [each for change in changes for each in change.add_manifests]
+    known = next((each for each in table.jobs() if each.job == job and each.state in _OPEN), None)
+    if known is None:
+        return None
+    prepared = read_prepared(context_of(options), job)
+    entries = () if prepared is None else prepared.change.add
+    spilled = () if prepared is None else prepared.change.add_manifests
     return Plan(
         version=table.version,
-        what=what,
+        what=f"abort job {job} for good",
         document={
-            "jobs": [each.job for each in jobs],
-            "oldest_s": max(time.time() - each.since for each in jobs),
+            "job": job,
+            "age_s": time.time() - known.since,
             "files": len(entries) + sum(each.files for each in spilled),
             "rows": sum(each.rows for each in entries) + sum(each.rows for each in spilled),
             "bytes": sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled),
-            "not_prepared": len(jobs) - len(changes),
-            "together": sorted({root for each in jobs for root in each.together} - {table.url}),
+            "is_prepared": prepared is not None,
+            "together": sorted({*known.together} - {table.url}),
         },
     )
-
-
-def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
-    waiting = [each for each in table.jobs() if each.state == "prepared"]
-    what = "abort" if options.abort else "commit"
-    what = f"{what} {counted(len(waiting), 'prepared job')}"
-    return _plan(options, table, waiting, what) if waiting else None
-
-
-@command(
-    """
-    recover: commit every prepared job that nobody has decided; exit status 1 if one did not
-      commit
-    --abort  abort each instead
-    --dry-run  list the jobs, and change nothing
-    @yes
-    $ recover /lake/flights
-    $ recover /lake/flights --abort --dry-run
-    """
-)
-def _recover(options: argparse.Namespace) -> int:
-    table = table_of(options)
-    if options.abort or options.dry_run:
-        status = decided(options, lambda: _plan_recover(options, table), lambda: table.version)
-        if status is not None:
-            return status
-    results = table.recover(abort=options.abort)
-    rows = [
-        {
-            "job": each.job_id,
-            "status": each.outcome.kind if each.outcome else "undecided",
-            "version": each.outcome.version if each.outcome else None,
-            "error": str(each.error) if each.error else None,
-        }
-        for each in results
-    ]
-    show(options, rows, nothing="no job was waiting")
-    return NO if results.failed else DONE
 
 
 def _print_status(

@@ -27,9 +27,7 @@ from ..errors import (
 )
 from ..format import codec, manifest_table, object_names, values
 from ..format.change import (
-    VERSIONS_SEARCHED,
     Abort,
-    Advance,
     Change,
     ConflictInputs,
     MergeManifests,
@@ -41,7 +39,6 @@ from ..format.change import (
     Rollback,
     TagEdit,
     Write,
-    find_mismatch,
 )
 from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
@@ -51,7 +48,6 @@ from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ..log.table_context import (
     TableContext,
     check_same_root,
-    committed_ranges,
     dropped_at,
     export_after_commit,
     find_key,
@@ -151,10 +147,7 @@ def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> Confl
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
             found = _survey(ctx, snapshot, foreign, change)
             dropped = dropped_at(ctx, snapshot, change.key)
-            advanced = _advanced(ctx, head, change)
-            if not dropped and not advanced:
-                return found
-            return msgspec.structs.replace(found, dropped=dropped, advanced=advanced)
+            return msgspec.structs.replace(found, dropped=dropped) if dropped else found
         case Retention():
             return _survey(ctx, snapshot, change.condemned)
         case MergeManifests():
@@ -176,16 +169,6 @@ def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> Confl
             return ConflictInputs(reused=_reused(ctx, head, change))
         case TagEdit() | Rollback():
             return ConflictInputs()  # the latest version says it all
-
-
-def _advanced(ctx: TableContext, head: Head, change: Write) -> frozenset[Advance]:
-    """The change's ranges of texts that one of the latest versions committed, if it cannot commit:
-    a rerun may take them as done. [WM2]"""
-    texts = [advance for advance in change.advances if isinstance(advance.end, str)]
-    known = head.snapshot
-    if not texts or find_mismatch(known.watermarks, known.origins, change.advances) is None:
-        return frozenset()
-    return committed_ranges(ctx, head, texts, head.version - VERSIONS_SEARCHED)
 
 
 def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
@@ -398,10 +381,6 @@ class Committers(enum.Enum):
     def is_shared(self) -> bool:
         """Whether others may commit the job, or have tried to, before it is published here."""
         return self in (Committers.ANY_PROCESS, Committers.ANY_WRITER)
-
-    def again(self) -> Committers:
-        """Who may commit the job once this commit has begun and its outcome is unknown."""
-        return Committers.ANY_WRITER if self is Committers.GROUP else Committers.ANY_PROCESS
 
 
 class GroupCommit:

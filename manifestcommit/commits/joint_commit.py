@@ -299,7 +299,7 @@ def check_places(stores: Sequence[Store]) -> None:
             raise UsageError(
                 f"{url} and {urls[0]} are not in the same object store, so that readers of "
                 "one could not ask the other what became of the joint commit. Nothing was "
-                "committed. Commit each on its own: commit_all(…)."
+                "committed. Commit each on its own: begin(…)."
             )
 
 

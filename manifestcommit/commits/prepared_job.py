@@ -265,19 +265,11 @@ class Settlement(msgspec.Struct, frozen=True):
 Part = Member | Decision | Settlement
 
 
-def seal(
-    ctx: TableContext,
-    head: Head,
-    change: Write,
-    done: KeyRecord | None,
-    *,
-    held: bool = False,
-) -> bytes:
+def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -> bytes:
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
     JobFencedError where it cannot commit any more. [AB3] [CM2]
 
-    head: the version at which the job began, or a later one; held: `recover` leaves it
-    alone [CK5]. A list, and one request for every
+    head: the version at which the job began, or a later one. A list, and one request for every
     65,536 files of more than some hundred.
     """
     began_us = ctx.env.now_us()
@@ -294,7 +286,6 @@ def seal(
         format_version=FORMAT_VERSION,
         change=staged,
         done=done,
-        held=held,
         prepared_at=ctx.env.now_us(),
         writer=ctx.writer,
     )
@@ -461,12 +452,11 @@ class JointUnit:
         """What follows from the outcome of a joint commit for reruns: of a change of rows nothing,
         since a rerun looks at the rows again. [AB6]"""
 
-    def seal(self, together: tuple[TogetherJob, ...] = (), *, held: bool = False) -> None:
-        """Fix what `prepare` makes durable. together: the jobs that it is committed with [MT11];
-        held: it waits for a process that publishes it. [CK5]"""
+    def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
+        """Fix what `make_durable` writes. together: the jobs that it is committed with. [MT11]"""
         if not self.sealed:
             head, change = self.base_head(), prepared_together(self.change(), together)
-            self.sealed = seal(self.ctx, head, change, self.key_record, held=held)
+            self.sealed = seal(self.ctx, head, change, self.key_record)
             self._together = together
         elif together != self._together:
             raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
@@ -476,16 +466,12 @@ class JointUnit:
         raise NotImplementedError
 
     def make_durable(self) -> str:
-        """Make it durable, so that any process can commit it or abort it; returns its id. Nothing
-        is visible yet. The same bytes may be put again. [AB3]"""
+        """Make it durable, so that any process can look at it, commit it or abort it; returns its
+        id. Nothing is visible yet. The same bytes may be put again. [AB3] [CK5]"""
+        if not self.sealed:
+            self.seal()
         put_prepared(self.ctx, self.job_id, self.sealed)
         return self.job_id
-
-    def stage(self) -> str:
-        """Make it durable, for a process that looks at it and publishes it by its id, which is
-        returned. [CK5]"""
-        self.seal(held=True)
-        return self.make_durable()
 
 
 def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
@@ -516,7 +502,6 @@ class Act(enum.Enum):
     WORK = "declare or write"
     CHANGE = "change rows in place of what it would write"
     COMMIT = "commit"
-    RETRY = "commit again"
     SEAL = "begin to prepare"
     PREPARE = "prepare"
     ABORT = "abort"
@@ -531,8 +516,6 @@ NEXT: Mapping[tuple[JobState, Act], JobState] = {
     # A change of rows takes the job's place, and its transaction says how that ends.
     (JobState.OPEN, Act.CHANGE): JobState.CHANGING,
     (JobState.CHANGING, Act.ABORT): JobState.ABORTED,
-    # A failed commit may be repeated; whatever of it landed counts.
-    (JobState.ENDED, Act.RETRY): JobState.ENDED,
     (JobState.ENDED, Act.ABORT): JobState.ENDED,
     # From the first request on, the same bytes only.
     (JobState.SEALED, Act.SEAL): JobState.SEALED,

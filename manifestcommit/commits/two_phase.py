@@ -4,30 +4,29 @@ process can then commit or abort. [AB3] [AB4] [MT11]
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from ..display import ReprMixin, line
 from ..errors import (
-    CommitConflictError,
     CorruptMetadataError,
     ManifestCommitError,
     TableNotFoundError,
     UndecidedError,
     UnsupportedFormatError,
     UsageError,
-    WatermarkGapError,
 )
 from ..format import object_names
-from ..format.change import Advance, Prepared, in_order_of_advances, predecessors
+from ..format.change import Prepared
 from ..format.snapshot import Snapshot, TogetherJob
 from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
-from ..protocol.conflict import FINAL, is_readable
+from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import share_of
-from ..runtime.outcome import JobResult, Outcome, committed_or_raise, error_of
+from ..runtime.outcome import Outcome, error_of
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
@@ -40,7 +39,7 @@ from .task_recovery import is_recoverable
 # objects for others. [CM23]
 
 Decided = Literal["committed", "aborted", "fenced", "forgotten"]
-State = Literal["prepared", "staged", "published", "running"] | Decided
+State = Literal["prepared", "published", "running"] | Decided
 
 
 class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +47,13 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         job: the job's id.
-        state: "prepared": any process can commit or abort it; "staged": as well, and `recover`
-            leaves it to a process that looks at it; "published": as well, and other
+        state: "prepared": any process can commit or abort it; "published": as well, and other
             writers commit it for its process, which runs or has died; "running": it is not prepared
             yet, or its process has died; "fenced": it began so long ago that it cannot commit any
             more, and never did; "forgotten": as well, and whether it did is not known any more;
             "committed"; "aborted".
         version: the version that holds it, where it is committed, or its work where another job
-            has committed its key while it was staged; None: elsewhere.
+            has committed its key while it was prepared; None: elsewhere.
         together: the paths of the tables that are committed or aborted with it, this one among
             them, where it was prepared by `Transaction.prepare` and is not decided here; else none.
         since: when the oldest of its objects was written, by the store's clock, in Unix seconds.
@@ -77,18 +75,6 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return line("JobInfo", [(name, getattr(self, name)) for name in names])
 
 
-class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and what its prepared object says. is_waiting: it is prepared, and nobody has decided
-    it, or it is fenced; is_held: `recover` leaves it alone [CK5]; advances: what it would advance,
-    nothing where it holds no work; error: why the object cannot be read."""
-
-    info: JobInfo
-    is_waiting: bool = False
-    is_held: bool = False
-    advances: tuple[Advance, ...] = ()
-    error: ManifestCommitError | None = None
-
-
 def is_published(ctx: TableContext, job: str) -> bool:
     """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
     return any(
@@ -103,11 +89,6 @@ def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
     requests more where it is prepared together with others, and one for each version since its
     birth where it is fenced. Without is_read, only the head tells of each. [AB3] [CM19] [CM23]
     [MT11]"""
-    return (each.info for each in find_jobs(ctx, is_read=is_read))
-
-
-def find_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[FoundJob]:
-    """As `list_jobs`, with what waits in prepared objects. [AB3]"""
     head = ctx.open()
     found: dict[str, list[ObjectInfo]] = {}
     for info in ctx.store.list(object_names.JOBS):
@@ -123,53 +104,32 @@ def find_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[FoundJob]:
         if name.table_id == head.snapshot.table_id:
             known.append((name.birth, job, objects))
     for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        yield _found(ctx, head, job, birth, objects, is_read)
+        yield _info(ctx, head, job, birth, objects, is_read)
 
 
-def _found(
+def _info(
     ctx: TableContext,
     head: Head,
     job: str,
     birth: int,
     objects: Sequence[ObjectInfo],
     is_read: bool,
-) -> FoundJob:
+) -> JobInfo:
     names = {info.name for info in objects}
     state, version = _state(ctx, head.snapshot, job, birth, names)
-    info = JobInfo(
+    prepared = None
+    if is_read and state in ("prepared", "fenced"):
+        with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
+            if object_names.prepared_name(job) in names:
+                prepared = read_prepared(ctx, job)
+            state, version = _decision(ctx, head, job, prepared) or (state, version)
+    return JobInfo(
         job=job,
         state=state,
         version=version,
         since=min(info.modified for info in objects),
         size_bytes=sum(info.size_bytes for info in objects),
-    )
-    if not is_read or state not in ("prepared", "fenced"):
-        return FoundJob(info=info)
-    is_prepared = object_names.prepared_name(job) in names
-    try:
-        prepared = read_prepared(ctx, job) if is_prepared else None
-    except ManifestCommitError as error:
-        return FoundJob(info=info, is_waiting=True, error=error)
-    try:
-        said = _decision(ctx, head, job, prepared)
-    except ManifestCommitError:
-        said = None  # as far as that can be asked
-    if said is not None:
-        state, version = said
-    if prepared is None:
-        info = msgspec.structs.replace(info, state=state, version=version)
-        return FoundJob(info=info, is_waiting=is_prepared)
-    is_held = prepared.held and state == "prepared"
-    return FoundJob(
-        info=msgspec.structs.replace(
-            info,
-            state="staged" if is_held else state,
-            version=version,
-            together=_roots(prepared),
-        ),
-        is_waiting=state in ("prepared", "fenced", "forgotten"),
-        is_held=is_held,
-        advances=() if prepared.done is not None else prepared.change.advances,
+        together=() if prepared is None else _roots(prepared),
     )
 
 
@@ -188,7 +148,7 @@ def _decision(
         if found.kind == "unknown":
             return "forgotten", None
         return ("committed" if found.committed else "fenced"), found.version
-    if prepared is None or not prepared.held:
+    if prepared is None:
         return None
     version = done_at(ctx, head, prepared)
     return None if version is None else ("committed", version)
@@ -212,7 +172,7 @@ class Resolution(str):
 
     Attributes:
         version: the version that holds the job, where the text is "committed", or its work where
-            another job has committed its key while it was staged; None: elsewhere.
+            another job has committed its key while it was prepared; None: elsewhere.
         together: of a job that is committed or aborted with those of other tables, the paths of
             the tables that are known here, this one among them; none for any other.
 
@@ -301,72 +261,6 @@ def _tables(ctx: TableContext, snapshot: Snapshot) -> list[str]:
     return [own, *share.members] if share.home is None else [share.home, own]
 
 
-# Several jobs that advance the same sources: a range never becomes a source's first one while an
-# earlier range is uncommitted.
-
-
-def check_turn(
-    ctx: TableContext, advances: Sequence[Advance], earlier: Iterable[Sequence[Advance]]
-) -> None:
-    """Raise WatermarkGapError where the table does not know a source that one of `earlier`, which
-    did not commit, advances first. [WM7]
-
-    A source that the table knows needs no check here: its watermark decides. One open of the table
-    where `earlier` is not empty.
-    """
-    sources = {each.source for other in earlier for each in other}
-    if not any(each.source in sources for each in advances):
-        return
-    head = ctx.open().snapshot
-    known = head.origins.keys() | head.watermarks.keys()
-    for each in advances:
-        if each.source in sources and each.source not in known:
-            raise WatermarkGapError(
-                f"{ctx.store.url}: the table does not know source {each.source!r} yet, "
-                "and the job that advances it before "
-                f"{each.start!r} has not committed: committing this job now would lose that "
-                "range. Nothing of this job was committed. "
-                "Commit the other job first, or declare where the source begins: "
-                "create_table(…, sources={…}).",
-                source=each.source,
-                have=None,
-                want=each.start,
-            )
-
-
-def check_turn_beside(ctx: TableContext, job: str) -> None:
-    """As `check_turn`, for a job that is prepared with others: in each of their tables, as to the
-    jobs that are prepared there. Two lists and a get for each of these more, where a source is not
-    known. [WM7] [MT11]"""
-    prepared = read_prepared(ctx, job)
-    if prepared is None:
-        return
-    for at, head, other in partners(ctx, prepared):
-        mine = other.change.advances
-        if not begins_a_source(head.snapshot, mine):
-            continue
-        theirs = [
-            each.advances
-            for each in find_jobs(at)
-            if each.is_waiting and each.info.job != other.change.job
-        ]
-        check_turn(at, mine, [theirs[index - 1] for index in predecessors([mine, *theirs])[0]])
-
-
-def begins_a_source(snapshot: Snapshot, advances: Iterable[Advance]) -> bool:
-    """Whether these advance a source that the table does not know: later ranges wait. [WM7]"""
-    return any(each.source not in snapshot.origins for each in advances)
-
-
-def begins_a_source_beside(ctx: TableContext, job: str) -> bool:
-    """As `begins_a_source`, in the other tables of a job prepared with others. [AB4] [MT11]"""
-    prepared = read_prepared(ctx, job)
-    return prepared is not None and any(
-        begins_a_source(head.snapshot, other.change.advances)
-        for _, head, other in partners(ctx, prepared)
-    )
-
-
 def commit_prepared(
     ctx: TableContext,
     job: str,
@@ -446,133 +340,6 @@ def give_up(ctx: TableContext, job: str) -> Outcome:
     return record_abort(ctx, job)
 
 
-def settle_prepared(ctx: TableContext, *, abort: bool = False) -> Iterator[JobResult]:
-    """Commit every job that is prepared and undecided, oldest birth first, or abort each; one
-    that fails holds up no other. [AB3] [AB4]
-
-    For a coordinator that comes back after a crash. Of each source the lower range is committed
-    first, and none becomes the source's first while an earlier one of them is uncommitted [WM7].
-    What cannot be decided now stays prepared, what is fenced is reported, and what waits for
-    another of them is tried again after it. One whose key another job has committed is aborted: if
-    a rewind drops the key, this is not what is to be done again. So is one whose conflict no later
-    commit takes away; its result has the conflict, too. One that is held is
-    left alone, and later ranges of a source wait for it. [CK5]
-    """
-    waits = [each for each in find_jobs(ctx) if each.is_waiting]
-    unread = [each for each in waits if each.error is not None and not abort]
-    for each in unread:  # its commit would not know its place
-        yield JobResult(url=ctx.store.url, job_id=each.info.job, error=each.error)
-    known = {each.info.job: each for each in waits if each.error is None or abort}
-    advances = {job: () if abort else each.advances for job, each in known.items()}
-    found = list(advances)
-    before = predecessors(list(advances.values()))
-    earlier = {
-        job: [found[index] for index in indices] for job, indices in zip(found, before, strict=True)
-    }
-    held = {each.info.job for each in waits if each.is_held}  # they are published by their ids
-    waiting = [job for index in in_order_of_advances(before) if (job := found[index]) not in held]
-    failed = set(held)
-    while waiting:
-        gaps = []
-        for job in waiting:
-            lower = [advances[each] for each in earlier[job] if each in failed]
-            lower += [advances[job]] if unread else []  # it may be the lower range of any source
-            turn = Turn(advances[job], lower, is_joint=bool(known[job].info.together))
-            result = _settle(ctx, job, abort=abort, turn=turn)
-            (failed.discard if result.error is None else failed.add)(job)
-            if isinstance(result.error, WatermarkGapError):
-                gaps.append(result)
-            else:
-                yield result
-        if len(gaps) == len(waiting):
-            yield from gaps
-            return
-        waiting = [result.job_id for result in gaps]
-
-
-class Turn(NamedTuple):
-    """When a job may be committed. earlier: what jobs advance that did not commit, and come before
-    it; is_joint: it advances sources of other tables, too. [WM7] [MT11]"""
-
-    advances: Sequence[Advance]
-    earlier: Sequence[Sequence[Advance]]
-    is_joint: bool
-
-
-def _settle(
-    ctx: TableContext,
-    job: str,
-    *,
-    abort: bool,
-    turn: Turn,
-) -> JobResult:
-    result = JobResult(url=ctx.store.url, job_id=job)
-    try:
-        check_turn(ctx, turn.advances, turn.earlier)
-        if turn.is_joint and not abort:
-            check_turn_beside(ctx, job)
-        outcome = give_up(ctx, job) if abort else commit_prepared(ctx, job)
-        decided = (
-            outcome
-            if abort and outcome.kind in ("aborted", "fenced")
-            else committed_or_raise(outcome, ctx.store.url)
-        )
-        if outcome.kind == "already_committed":
-            give_up(ctx, job)
-        return msgspec.structs.replace(result, outcome=decided)
-    except ManifestCommitError as error:
-        if isinstance(error, CommitConflictError) and error.rule in FINAL:
-            return _end(ctx, result, error, turn)
-        return msgspec.structs.replace(result, error=error)
-
-
-def _end(
-    ctx: TableContext,
-    result: JobResult,
-    error: CommitConflictError,
-    turn: Turn,
-) -> JobResult:
-    """Abort a prepared job that can never commit: waiting, it would hold the fence, and every call
-    would report it again. [AB4] [AB5]
-
-    But for one that advances a source which the table does not know: no later range may become the
-    first while it is there. [WM7]
-    """
-
-    def failed(more: str) -> CommitConflictError:
-        return CommitConflictError(
-            f"{error} {more}", rule=error.rule, mine=error.mine, winner=error.winner
-        )
-
-    job, snapshot = result.job_id, ctx.open().snapshot
-    begins = begins_a_source(snapshot, turn.advances)
-    if begins or (turn.is_joint and begins_a_source_beside(ctx, job)):
-        left = (
-            "It can never commit and stays prepared, since later ranges of its source wait "
-            "for this job. Run its work "
-            f"again in a new job, and abort this one: abort({result.url!r}, {job!r}), or "
-            "`manifestcommit abort`."
-        )
-        return msgspec.structs.replace(result, error=failed(left))
-    try:
-        outcome = give_up(ctx, job)
-    except ManifestCommitError as failure:
-        return msgspec.structs.replace(
-            result, error=failed(f"It can never commit, and could not be aborted: {failure}")
-        )
-    if outcome.committed:
-        return msgspec.structs.replace(result, outcome=outcome)
-    if outcome.kind not in ("aborted", "fenced"):
-        return msgspec.structs.replace(
-            result, error=failed("It can never commit; the next recover aborts it.")
-        )
-    return msgspec.structs.replace(
-        result,
-        outcome=outcome,
-        error=failed("It can never commit and was aborted: do its work in a new job."),
-    )
-
-
 def _open(ctx: TableContext, job: str) -> Head:
     try:
         name = object_names.parse_job_id(job)
@@ -624,22 +391,6 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
     )
 
 
-def check_together(jobs: Sequence[tuple[TableContext, str]]) -> None:
-    """UsageError where one of several jobs is prepared alone. A request for each. [MT11]"""
-    ids = {job for _, job in jobs}
-    if len(ids) < 2:
-        return
-    for ctx, job in jobs:
-        object_names.parse_job_id(job)
-        prepared = read_prepared(ctx, job)
-        if prepared is not None and not ids <= {each.job for each in prepared.change.together}:
-            raise UsageError(
-                f"{ctx.store.url}: job {job} was not prepared together with the other jobs "
-                "that were given; nothing was done. Commit or abort each on its own: commit(…), "
-                "abort(…)."
-            )
-
-
 def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) -> Outcome:
     """Commit a prepared job with all that it was prepared with; its own outcome. [MT11]
 
@@ -688,17 +439,6 @@ def home_says(ctx: TableContext, prepared: Prepared) -> Outcome | None:
     not, or is gone. Three requests. [MT11]"""
     home = _home_of(ctx, prepared)
     return None if home is None else _decided_by(ctx, home, prepared)
-
-
-def partners(
-    ctx: TableContext, prepared: Prepared
-) -> Iterator[tuple[TableContext, Head, Prepared]]:
-    """The tables and jobs that a job was prepared with, if there. Four requests each. [MT11]"""
-    for each in prepared.change.together:
-        if each.job != prepared.change.job and (found := _partner(ctx, prepared, each)):
-            other = read_prepared(found[0], each.job)
-            if other is not None:
-                yield *found, other
 
 
 def _decided_by(

@@ -6,8 +6,7 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -32,10 +31,6 @@ from .snapshot import (
 
 
 Position: TypeAlias = int | str | None
-
-
-# How far back a range of texts is looked for, which the present watermark does not show.
-VERSIONS_SEARCHED = 100
 
 
 class Advance(Closed, frozen=True, kw_only=True):
@@ -70,10 +65,9 @@ def find_mismatch(
     watermarks: Mapping[str, int | str],
     origins: Mapping[str, Position],
     advances: Sequence[Advance],
-    committed: Set[Advance] = frozenset(),
 ) -> WatermarkMismatch | None:
     """The first advance that does not start exactly at its source's current watermark; None: all
-    do. committed: those of texts that a version is known to have committed. [WM2]"""
+    do. [WM2]"""
     position: dict[str, Position] = {}
     for advance in advances:
         # A source with an origin and no position was rolled back to before its first advance. [WM1]
@@ -91,9 +85,7 @@ def find_mismatch(
                 source=advance.source,
                 have=have,
                 want=advance.start,
-                all_covered=all(
-                    other in committed or _covered(watermarks, origins, other) for other in advances
-                ),
+                all_covered=all(_covered(watermarks, origins, other) for other in advances),
             )
         position[advance.source] = advance.end
     return None
@@ -183,54 +175,6 @@ def check_advance(source: object, start: object, end: object) -> Advance:
             )
     assert start is None or isinstance(start, int | str)
     return Advance(source=str(source), start=start, end=end)
-
-
-def predecessors(jobs: Sequence[Sequence[Advance]]) -> list[set[int]]:
-    """For each job, the jobs whose advances come directly before its own: for integers the next
-    lower range of the source, for texts the range that ends where this one starts. [WM7]"""
-    ranges: dict[str, list[tuple[int, Advance]]] = {}
-    for index, advances in enumerate(jobs):
-        for advance in advances:
-            ranges.setdefault(advance.source, []).append((index, advance))
-    before: list[set[int]] = [set() for _ in jobs]
-    for of_source in ranges.values():
-        whole = [(index, advance) for index, advance in of_source if isinstance(advance.end, int)]
-        whole.sort(
-            key=lambda pair: (isinstance(pair[1].start, int), pair[1].start or 0, pair[1].end)
-        )
-        for (lower, _), (higher, _) in itertools.pairwise(whole):
-            before[higher].add(lower)
-        ends: dict[Position, list[int]] = {}
-        for index, advance in of_source:
-            ends.setdefault(advance.end, []).append(index)
-        for index, advance in of_source:
-            before[index].update(
-                ends.get(advance.start, ()) if isinstance(advance.start, str) else ()
-            )
-    return [earlier - {index} for index, earlier in enumerate(before)]
-
-
-def in_order_of_advances(before: Sequence[Set[int]]) -> list[int]:
-    """An order of the jobs in which none comes before its predecessors; where there is none,
-    because texts form a cycle, the given order. [WM7]"""
-    order: dict[int, None] = {}
-    for first in range(len(before)):
-        path = {first: None}  # a path of predecessors, down to one that may come next
-        while path:
-            index = next(reversed(path))
-            missing = next(
-                (
-                    earlier
-                    for earlier in sorted(before[index])
-                    if earlier not in order and earlier not in path
-                ),
-                None,
-            )
-            if missing is None:
-                order[index] = path.pop(index)
-            else:
-                path[missing] = None
-    return list(order)
 
 
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:
@@ -467,7 +411,7 @@ class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
     to remove that are not live; live: paths to add that are live already; committed: the job to
     abort has committed, or may have committed below the fence; reused: keys of a rewind that were
     recorded again; dropped: the version at which the change's own key was invalidated, 0: it was
-    not; advanced: the change's ranges of texts that an earlier version committed."""
+    not."""
 
     taken: dict[str, RemovedRows] = {}
     gone: frozenset[str] = frozenset()
@@ -475,21 +419,18 @@ class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
     committed: bool = False
     reused: frozenset[str] = frozenset()
     dropped: int = 0
-    advanced: frozenset[Advance] = frozenset()
 
 
 class Prepared(Closed, frozen=True, kw_only=True):
     """A change that any process can now commit or abort. [AB3]
 
     done: the record of its key, if the key had been committed before the job began: such a job has
-    no work and never commits any; held: it waits for a process that publishes it by its id [CK5];
-    prepared_at: microseconds since the epoch, for people.
+    no work and never commits any; prepared_at: microseconds since the epoch, for people.
     """
 
     format_version: int
     change: Write
     done: KeyRecord | None = None
-    held: bool = False
     prepared_at: Time
     writer: str
 

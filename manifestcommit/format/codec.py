@@ -252,7 +252,7 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
         raise damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes")
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
-    if prepared.done is not None or prepared.held or prepared.change.together:
+    if prepared.done is not None or prepared.change.together:
         raise damaged(name, "it asks for what was done before, or for several tables")
     return prepared, len(raw)
 

@@ -10,7 +10,7 @@ import copy
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from ..errors import (
     TableNotFoundError,
 )
 from ..format import object_names
-from ..format.change import Advance, Change, Position, Write
+from ..format.change import Change, Position, Write
 from ..format.fields import Schema
 from ..format.snapshot import (
     Author,
@@ -631,36 +631,10 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     )
 
 
-def committed_ranges(
-    ctx: TableContext, head: Head, ranges: Iterable[Advance], oldest: int
-) -> frozenset[Advance]:
-    """Those of these ranges that a version from `oldest` on committed, since their source was set
-    back last: what a rewind set back is read again. One request per version. [WM2]"""
-    waiting = set(ranges)
-    found: set[Advance] = set()
-    for newer, older in _pairs(ctx, head, oldest):
-        for advance in tuple(waiting):
-            for step in _moves(newer, advance.source, older):
-                is_it = (step.start, step.end) == (advance.start, advance.end)
-                if is_it or step.commit.operation == "rewind":
-                    found.update({advance} if is_it else ())
-                    waiting.discard(advance)
-                    break
-            if older is not None and advance.source not in older.watermarks:
-                waiting.discard(advance)
-        if not waiting:
-            break
-    return frozenset(found)
-
-
-def _pairs(
-    ctx: TableContext, head: Head, oldest: int = 1
-) -> Iterator[tuple[Snapshot, Snapshot | None]]:
-    """Each version and the one before, newest first, from `oldest` on; None: it is the first."""
+def _pairs(ctx: TableContext, head: Head) -> Iterator[tuple[Snapshot, Snapshot | None]]:
+    """Each version and the one before, newest first; None: it is the first."""
     newer: Snapshot | None = None
     for older in _ancestors(ctx, head):
-        if older.version < oldest:
-            return
         if newer is not None:
             yield newer, older
         newer = older

@@ -46,7 +46,7 @@ from ..log.version_chain import (
 from ..protocol.conflict import undoes_a_joint_commit
 from ..protocol.joint_outcome import find_mismatch, state_before
 from ..runtime.outcome import Outcome, committed_or_raise
-from ..runtime.validation import check_reason, parse_age
+from ..runtime.validation import parse_age
 from ..scan import planning
 from .describe import unknown_source
 
@@ -199,7 +199,6 @@ def plan_rollback(
     alone: bool = False,
 ) -> tuple[Head, Rollback]:
     """The latest version, and what a rollback would commit; nothing is written. [CF13]"""
-    check_reason("rollback", reason)
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:
@@ -348,7 +347,6 @@ def plan_rewind(
     alone: bool = False,
 ) -> tuple[Head, Rewind]:
     """The latest version, and what a rewind would commit; nothing is written. [WM5]"""
-    check_reason("rewind", reason)
     head = ctx.open()
     have = head.snapshot.watermarks.get(source)
     if source not in head.snapshot.origins and have is None:

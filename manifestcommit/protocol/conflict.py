@@ -394,7 +394,7 @@ def watermark_misfits(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """An advance does not start at the source's current watermark. [WM2]"""
-    mismatch = find_mismatch(head.watermarks, head.origins, change.advances, inputs.advanced)
+    mismatch = find_mismatch(head.watermarks, head.origins, change.advances)
     if mismatch is None:
         return None
     return Conflict(

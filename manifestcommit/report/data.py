@@ -366,7 +366,7 @@ def gc_rows(plan: pa.Table) -> tuple[GcRow, ...]:
 
 
 MANIFESTS = 1000  # that are read; the files of further ones are not counted
-_WAITING = ("prepared", "published", "running", "staged")
+_WAITING = ("prepared", "published", "running")
 
 
 def read_report(

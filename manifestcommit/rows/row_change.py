@@ -81,7 +81,7 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
 
     `kind` may also be "unchanged" if no row had to change, so that nothing was committed, and
     "planned" for a dry run; then `version` is the one that was examined. In a transaction, and with
-    publish=False, it is "pending": the transaction commits it, or `staged` opens it by `job_id`.
+    publish=False, it is "pending": the transaction commits it, or `Staged` opens it by `job_id`.
     All numbers are None where an earlier run did the work.
 
     Attributes:

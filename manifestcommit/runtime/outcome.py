@@ -22,7 +22,6 @@ from ..errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from ..format.change import VERSIONS_SEARCHED
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary
 from ..protocol.conflict import Conflict, Violation
@@ -354,42 +353,6 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "already_committed"
 
 
-class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one of several jobs.
-
-    Attributes:
-        url: the table path.
-        job_id: the job's id; empty: it has none yet.
-        key: its idempotency key; None: it has none.
-        outcome: its outcome; None: it is not decided.
-        error: why it is not committed and must run again; None: it is committed.
-        tries: how often it was tried.
-    """
-
-    url: str
-    job_id: str
-    key: str | None = None
-    outcome: Outcome | None = None
-    error: ManifestCommitError | None = None
-    tries: int = 1
-
-
-class JobResults(tuple[JobResult, ...]):
-    """One result for each of several jobs, in their order, as a tuple; no job delayed another."""
-
-    @property
-    def committed(self) -> tuple[JobResult, ...]:
-        """Return the results of the jobs that need not run again."""
-        return tuple(
-            result for result in self if result.outcome is not None and result.outcome.committed
-        )
-
-    @property
-    def failed(self) -> tuple[JobResult, ...]:
-        """Return the results of the jobs that must run again, with the same keys."""
-        return tuple(result for result in self if result.error is not None)
-
-
 _WATERMARK_ERRORS: dict[str, type[WatermarkError]] = {
     "gap": WatermarkGapError,
     "overlap": WatermarkOverlapError,
@@ -483,10 +446,7 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             "committing would duplicate rows",
             "; to read rows again, rewind the source and overwrite them",
         ),
-        "mismatch": (
-            "positions that are texts must be equal",
-            f"; none of the latest {VERSIONS_SEARCHED} versions committed this range",
-        ),
+        "mismatch": ("positions that are texts must be equal", ""),
     }[mismatch.kind]
     done = f"Begin at {mismatch.have!r}{remedy}."
     if mismatch.all_covered:

@@ -339,25 +339,6 @@ def _unfit(name: str, error: ValueError, example: str) -> UsageError:
     return UsageError(f"{why}, such as {example}", argument=name, given=given)
 
 
-def check_work(*, key: object, fingerprint: object) -> None:
-    """UsageError unless each is a text that can be stored, or None. [KY1] [SC7]"""
-    for name, value in (("key", key), ("fingerprint", fingerprint)):
-        if value is not None and not is_text(value):
-            raise UsageError(
-                f"{name} is a non-empty text that is the same on every rerun of this work, "
-                f"not {shown(value)}"
-            )
-
-
-def check_reason(what: str, reason: object) -> None:
-    """UsageError unless the reason is a text. what: the operation that records it. [OB10]"""
-    if not (is_text(reason) and reason.strip()):
-        raise UsageError(
-            f"a {what} is recorded with its reason: say why, for those who read the history "
-            f"later; {shown(reason)} does not"
-        )
-
-
 def advance_of(source: object, start: object, end: object) -> Advance:
     """A well-formed range of a source, or UsageError. [WM3]"""
     try:
@@ -528,7 +509,6 @@ REASON = text(
 )
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
 _FLAGS = (
-    "abort",
     "abort_jobs",
     "alone",
     "deep",
@@ -617,7 +597,6 @@ RULES: dict[str, Rule] = {
     "by": optional(text("the name of a column of the source", "'updated_at'")),
     "target_file_size": optional(size),
     "to": optional(position),
-    "tries": whole(1),
     "type": column_type,
     "version": optional(whole(None)),
     "versions": roots_with_versions,

@@ -87,7 +87,7 @@ def sql(
             advance with the commit; by default none.
         based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
             query reads.
-        publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `staged` opens it by
+        publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `Staged` opens it by
             `job_id` of what is returned; by default True.
         message: as for `write`, for statements that commit; by default none.
         metadata: as for `write`, likewise; by default none.

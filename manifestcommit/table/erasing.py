@@ -293,9 +293,9 @@ class Eraser(RowChanges):
     def _holding_the_fence(self, clean: int) -> list[str]:
         """The jobs for which gc keeps versions below the clean one. [AB5]"""
         return [
-            f"job {each.job} is {each.state} and holds the fence: commit or abort it"
+            f"job {each.job} is prepared and holds the fence: commit or abort it"
             for each in list_jobs(self._ctx)
-            if each.state in ("prepared", "staged") and parse_job_id(each.job).birth < clean
+            if each.state == "prepared" and parse_job_id(each.job).birth < clean
         ]
 
     def _is_source(self, name: str) -> bool:

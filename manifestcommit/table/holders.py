@@ -54,7 +54,7 @@ FOUND = pa.schema(
     ]
 )
 _MOST_BYTES = 1 << 30  # of an object of an export
-_UNDECIDED = ("prepared", "staged", "published", "running")
+_UNDECIDED = ("prepared", "published", "running")
 _NO_DIGEST = "sha256:" + "0" * 64
 _OF_METADATA = (".parquet", ".avro")  # what names in metadata end with that are objects
 

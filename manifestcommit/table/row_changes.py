@@ -91,7 +91,7 @@ class RowChanges:
             reason=reason,
             watermarks=watermarks,
             based_on=based_on,
-            hold=None if publish else RowChange.stage,
+            hold=None if publish else RowChange.make_durable,
         )
 
     @checked(where=condition, reason=optional(REASON))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.two_phase import Resolution, give_up, settle_prepared, tables_beside
+from ..commits.two_phase import Resolution, give_up, tables_beside
 from ..errors import UsageError
 from ..format import evolution
 from ..format.evolution import Editing, SchemaEdit
@@ -31,7 +31,7 @@ from ..operations.upkeep_properties import retention_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..rows.row_change import RowOutcome
 from ..rows.where import rewrite_all
-from ..runtime.outcome import JobResults, Outcome, committed_or_raise
+from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import REASON, checked, condition, flag, names, one_of, optional
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
@@ -63,7 +63,7 @@ class Table(RowChanges, TableReads):
     - `key`, `fingerprint`: an idempotency key: a rerun with the same key does nothing; and what is
       declared with it, beside the condition and the values.
     - `watermarks`: source -> (start, end), half-open, as for `write`: they advance with the commit.
-    - `publish`: False stages the change: `staged` opens it by `job_id` of the outcome. By default
+    - `publish`: False stages the change: `Staged` opens it by `job_id` of the outcome. By default
       True.
     - `progress`: called with what is done next.
 
@@ -256,27 +256,6 @@ class Table(RowChanges, TableReads):
         if outcome.kind in ("aborted", "fenced"):  # fenced: it cannot commit, and never did
             return Resolution("aborted", together=beside)
         return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
-
-    @checked()
-    def recover(self, *, abort: bool = False) -> JobResults:
-        """Commit every prepared job that nobody has decided, or abort each.
-
-        For a coordinator that comes back after a crash. One that fails holds up no other, and
-        others may do the same at once: each job is decided once. Of each source the lower range is
-        committed first. A job that may commit later, such as when a gap has closed, stays prepared;
-        one that never can is aborted: its result has both `outcome` and `error`, and its work is
-        for a new job. A job that gc has fenced is reported, too. What was prepared by
-        `Transaction.prepare` is committed or aborted in all of its tables.
-
-        Args:
-            abort: abort each instead of committing it; by default False.
-
-        Returns:
-            One result for each job that was prepared, fenced ones among them.
-
-        Spec: AB3, AB4, WM7.
-        """
-        return JobResults(settle_prepared(self._ctx, abort=abort))
 
     @checked(outcome=optional(one_of("committed", "aborted")), reason=optional(REASON))
     def settle(

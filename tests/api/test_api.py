@@ -257,38 +257,6 @@ def test_a_key_with_another_declaration_is_an_error(root: Path, other: dict[str,
 
 
 # --- watermarks and conflicts ----------------------------------------------------------------------------------------
-def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> None:
-    """[WM2]"""
-    for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
-        mc.write(MONTH, root, watermarks={"feed": (start, end), "n": (ord(end) - 97, ord(end) - 96)})
-    mc.Table(root).set_properties({"write.bounds-columns": "32"})  # a version that moves nothing
-    for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
-        with pytest.raises(mc.errors.WatermarkMismatchError, match="in the table already, so a rerun") as again:
-            mc.write(MONTH, root, watermarks={"feed": (start, end)})
-        assert again.value.all_covered
-    for start, end in (("a", "c"), ("x", "c"), (None, "c"), ("b", "a"), ("a", "z")):
-        with pytest.raises(
-            mc.errors.WatermarkMismatchError, match="Begin at 'c'; none of the latest 100 versions committed this range"
-        ) as other:
-            mc.write(MONTH, root, watermarks={"feed": (start, end)})
-        assert not other.value.all_covered
-    with pytest.raises(mc.errors.WatermarkMismatchError) as both:
-        mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (0, 1)})
-    assert both.value.all_covered
-    with pytest.raises(mc.errors.WatermarkError) as other_way:
-        mc.write(MONTH, root, watermarks={"n": (0, 1), "feed": ("a", "b")})
-    assert other_way.value.all_covered
-    with pytest.raises(mc.errors.WatermarkError) as half:
-        mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (3, 4)})
-    assert not half.value.all_covered
-    mc.Table(root).rewind("feed", to="b", reason="read again")
-    mc.write(MONTH, root, watermarks={"feed": ("b", "d")})
-    for start, end, is_done in (("b", "c", False), ("a", "b", False), ("b", "d", True)):
-        with pytest.raises(mc.errors.WatermarkMismatchError) as undone:
-            mc.write(MONTH, root, watermarks={"feed": (start, end)})
-        assert undone.value.all_covered == is_done
-
-
 def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
     """[CF1] [CF3]"""
     mc.write(MONTH, root, partition_by="day")

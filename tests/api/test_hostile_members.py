@@ -196,7 +196,6 @@ def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: 
     next(iter(document["change"]["add"][0]["columns"].values()))["max"] = "no number"
     store.put(name, codec.compress(msgspec.json.encode(document)))
     refused(name, lambda: mc.commit(store.url, prepared))
-    assert isinstance(mc.Table(store.url).recover()[0].error, mc.errors.CorruptMetadataError)
     assert mc.Table(store.url).dataset().count_rows() == 6
 
 

@@ -155,7 +155,7 @@ def test_no_bool_is_positional(name: str) -> None:
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
     """The data, or its datasource, alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "source", "self")]
-    several = ("commit_all", "maintain", "read_together", "rollback_together", "transaction")
+    several = ("maintain", "read_together", "rollback_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 
@@ -201,7 +201,6 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "ends": (None, "--ends"),
     "last": (None, "--last"),
     "gc": (None, "--gc"),
-    "abort": (None, "--abort"),
     "reason": (None, "--reason"),
     "message": ("message", "--message"),
     "metadata": ("metadata", "--metadata"),
@@ -242,7 +241,7 @@ ONLY_OF = {
     "changes": {"--rows", "--limit"},
     "properties": {"--set", "--unset"},
     "constraints": {"--add", "--drop"},
-    **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
+    **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "drop-column", "untag")},
 }
 # Commands that are called something else in Python, and those about no table.
 CALLED = {

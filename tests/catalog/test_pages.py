@@ -176,7 +176,7 @@ def test_sources_and_jobs_that_wait_are_shown(tmp_path: Path, start: Callable[..
     mc.write(pa.table({"n": [3]}), lake.table("t").url, publish=False)
     text = opened(server, "/tables/t").text
     jobs = text[text.index("job state since size") : text.index("Schema")].split()
-    assert sorted(each for each in jobs if each in ("prepared", "staged")) == ["prepared", "staged"]
+    assert jobs.count("prepared") == 2
     assert f"s{TEXTS[0]} 41" in text and " ago" in text[text.index("Sources") : text.index("Jobs")]
     lists = (opened(server).text for _ in soon())
     assert any(" jobs that wait t ok " in each and " 1 2 2 manifestcommit" in each for each in lists)

@@ -9,7 +9,7 @@ from tests.chaos.history import witness
 from tests.chaos.world import AGAIN, AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
 
 import manifestcommit as mc
-from manifestcommit.testing.history.operation import EVERYTHING, UNDONE, Running
+from manifestcommit.testing.history.operation import UNDONE, Running
 
 Told: TypeAlias = Literal["committed", "aborted", "already", "gap", "refused", "unknown"]
 PREPARED = (*FED, KEYED, HANDED, AGAIN)
@@ -33,8 +33,6 @@ class Committer(Actor):
                 self._looks = False
                 self.look()
                 return
-            if self.likely(0.02):
-                self.recover(self.dice.choice(PREPARED))
         except mc.errors.StoreError as error:
             self.failed(error)
         at_once, waiting = (sorted(self.queue.glob(f"{begin}*.json")) for begin in (AT_ONCE, "v"))
@@ -58,18 +56,6 @@ class Committer(Actor):
                 if info.state == "prepared":
                     self.note("found", table=table, job=info.job)
                     self.decide(table, info.job)
-
-    def recover(self, table: str) -> None:
-        """What a coordinator does that comes back: all at once, beside those who are at it one by one."""
-        self.note("recovered", table=table)
-        with self.record(table).commit("recover", gives_up=EVERYTHING) as all_of_them:
-            for result in self.table(table).recover(abort=self.likely(0.2)):
-                with self.record(table).commit("settle", job=result.job_id, shared=True) as running:
-                    running.note(begin=all_of_them.operation.begin)
-                    if result.error is not None:
-                        self.undecided(table, result.job_id, result.error, running)
-                    elif result.outcome is not None:
-                        self.told(table, result.job_id, _KINDS.get(result.outcome.kind, "aborted"), result.outcome.version, running)
 
     def decide(self, table: str, job: str) -> bool:
         """Whether it is decided."""

@@ -166,7 +166,7 @@ class Filler(DyingActor):
         job = mc.write(batch.rows, url, key=batch.key, publish=False, storage_options=options).job_id
         self.maybe_die("staged, and nobody knows", 0.05)
         self.pause(0.3)
-        staged = mc.staged(url, job, storage_options=options)
+        staged = mc.Staged(url, job, storage_options=options)
         try:
             staged.check(mc.checks.expect("n < 1000"), mc.checks.expect_rows(at_least=1))
             staged.publish()
@@ -370,9 +370,9 @@ class Keeper(DyingActor):
         table, refused = self.table(TABLE), self.table(REFUSED)
         try:
             if phase == "end":
-                for job in [info.job for info in table.jobs() if info.state == "staged"]:
+                for job in [info.job for info in table.jobs() if info.state == "prepared"]:
                     self.note("aborted", job=job)
-                    mc.staged(self.world.urls[TABLE], job, storage_options=self.world.options).abort()
+                    mc.Staged(self.world.urls[TABLE], job, storage_options=self.world.options).abort()
             elif self.likely(0.5):
                 done = [each.compact() for each in (table, refused)]
                 self.note("compacted", groups=sum(each.groups for each in done))

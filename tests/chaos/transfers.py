@@ -260,8 +260,6 @@ class Clerk(BankActor):
 
     def turn(self, phase: Phase) -> None:
         try:
-            if self.likely(0.02):
-                self.recover(self.dice.choice(BANKS))
             waiting = sorted(self.queue.glob("*.json"))
             path = self.dice.choice(waiting) if waiting else None
             found = get_file(path) if path is not None else None
@@ -309,16 +307,6 @@ class Clerk(BankActor):
         if not transfer.keyed:
             self.note("never", transfer=transfer.name, error="aborted")
         return "aborted"
-
-    def recover(self, bank: str) -> None:
-        """What a coordinator does that comes back: whatever is prepared in one bank, and with it in all of the others."""
-        self.note("recovered", table=bank)
-        with ExitStack() as stack:
-            for each in BANKS:
-                stack.enter_context(self.record(each).commit("recover", gives_up=EVERYTHING))
-            for result in self.table(bank).recover(abort=self.likely(0.2)):
-                if isinstance(result.error, mc.errors.StoreError):
-                    self.failed(result.error)
 
 
 class Manager(Clerk):

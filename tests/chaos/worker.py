@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -44,28 +43,6 @@ class Worker(Actor):
                 self.note("rerun", table=part.table, key=part.key)
             if self.attempt(part) != "again" or part.key is None:
                 return
-
-    def all_of(self, parts: list[Part]) -> None:
-        """One call that commits several jobs."""
-        again = []
-        with ExitStack() as stack:
-            begun = [(part, stack.enter_context(self.record(part.table).commit("commit all", key=part.key))) for part in parts]
-            filled = [(part, running, job) for part, running in begun if (job := self.filled(part, running)) is not None]
-            self.maybe_die("before all are committed", 0.03)
-            results = mc.commit_all([job for _, _, job in filled])
-            if any(result.outcome is not None and not result.outcome.already_committed for result in results):
-                self.maybe_die(UNHEARD, 0.06)
-            for (part, running, job), result in zip(filled, results, strict=True):
-                if result.error is None:
-                    self.note("committed with others", table=part.table)
-                    self.committed(part.table, part, job, running)
-                elif isinstance(result.error, mc.errors.WatermarkGapError):  # the first of the row was beaten
-                    self.refused(part.table, job.id, result.error, running)
-                elif self.ended(part, job, result.error, running) == "again" and part.key is not None:
-                    again.append(part)
-        for part in again:
-            self.note("rerun", table=part.table, key=part.key)
-            self.persist(part)
 
     def attempt(self, part: Part) -> Ended:
         with self.record(part.table).commit("publish", key=part.key) as running:

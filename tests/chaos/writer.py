@@ -48,18 +48,7 @@ class Writer(Again):
     def both(self) -> None:
         """One run that feeds two tables, each from where it stands."""
         parts = [part for table in FED if (part := self.choose(table)) is not None]
-        self.board.put([part for part in parts if part.key is not None])
-        self.all_of(parts)
-        self.board.clear()
-
-    def in_a_row(self) -> None:
-        """Two units of one table, the second first: the gap before it is closed by the other."""
-        table = self.dice.choice(FED)
-        marks = self.table(table).watermarks()
-        first = choose(table, marks, self.log, self.dice, _MOST)
-        second = after(first, self.log, self.dice) if first is not None and first.ranges.keys() <= marks.keys() else None
-        if first is not None and second is not None:
-            self.all_of([second, first])
+        self.work(parts)
 
     def join(self) -> None:
         """What somebody else is doing right now, or was doing when it died: the same key, the same ranges."""
@@ -199,7 +188,6 @@ class Writer(Again):
 WEIGHTS = {
     Writer.one: 25,
     Writer.both: 10,
-    Writer.in_a_row: 6,
     Writer.join: 15,
     Writer.prepare: 22,
     Writer.by_key: 15,

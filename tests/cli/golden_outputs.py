@@ -50,7 +50,6 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "resolve": [([JOB], ()), (["abcdef"], ())],
     "commit": [([JOB], ()), ([JOB, "--json"], ())],
     "abort": [([JOB], ["n\n"]), ([JOB, "--yes"], ()), ([JOB, "--json"], ())],
-    "recover": [(["--dry-run"], ()), (["--abort"], ["y\n"])],
     "delete": [(["--where", " ", "--yes"], ())],
     "erase": [
         (["--where", "flight = 1545", "--reason", "request 17", "--dry-run"], ()),

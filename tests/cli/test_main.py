@@ -23,7 +23,7 @@ from manifestcommit.errors import UsageError
 
 COMMANDS = [
     "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
-    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "verify", "doctor", "compact", "delete", "report",
+    "resolve", "rewind", "rollback", "tag", "metrics", "verify", "doctor", "compact", "delete", "report",
     "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "set-partitioning", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
@@ -134,7 +134,6 @@ def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None
         (("files", "--version", "1"), "0 files, 0 rows, 0 bytes"),
         (("watermarks", "--version", "1"), "no source has a watermark"),
         (("jobs",), "no job has left anything that others can finish"),
-        (("recover",), "no job was waiting"),
         (("gc", "--dry-run"), "0 objects, 0 bytes would be deleted; nothing was changed"),
         (("compact", "--dry-run", "--target-file-size", "1"), "0 files, 0 bytes would become 0 files; nothing was changed"),
     ],

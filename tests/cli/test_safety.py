@@ -51,7 +51,6 @@ def commands(root: Path) -> dict[str, tuple[list[str], str]]:
         "rollback": (["rollback", where, "2", "--reason", "x"], "  removed files: 2\n"),
         "rewind": (["rewind", where, "faa", "--to", "2", "--reason", "x"], "positions to read again: 2\n"),
         "abort": (["abort", where, prepared(root)], "  files: 2\n  rows: 2\n"),
-        "recover": (["recover", where, "--abort"], "2 prepared jobs"),
         "drop-column": (["drop-column", where, "gate"], "  files: 4\n  rows: 4\n"),
         "untag": (["untag", where, "first load"], "  files: 0\n  rows: 0\n"),
         "gc --foreign": (["gc", where, "--foreign"], "  objects: 0\n"),
@@ -62,7 +61,7 @@ def commands(root: Path) -> dict[str, tuple[list[str], str]]:
 
 
 ASKING = [
-    "rollback", "rewind", "abort", "recover", "drop-column", "untag", "gc --foreign", "gc --grace", "gc --keep-for", "gc --keep-keys",
+    "rollback", "rewind", "abort", "drop-column", "untag", "gc --foreign", "gc --grace", "gc --keep-for", "gc --keep-keys",
 ]  # fmt: skip
 
 
@@ -96,7 +95,7 @@ def test_without_a_terminal_it_refuses_and_says_what_to_type(
 
 
 @pytest.mark.parametrize("note", [["--metadata", "api_key=hunter2 %é"], ["--message", "pwd=hunter2 %é"]], ids=lambda note: note[0])
-@pytest.mark.parametrize("name", [name for name in ASKING if name != "recover"])
+@pytest.mark.parametrize("name", ASKING)
 def test_a_credential_in_a_note_is_not_repeated_to_whoever_has_to_confirm(
     root: Path, name: str, note: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +156,7 @@ def test_the_question_is_put_again_where_the_table_has_changed(root: Path) -> No
     assert "  removed rows: 2\n" in found.shown and "  removed rows: 4\n" in found.shown
 
 
-@pytest.mark.parametrize("arguments", [["gc"], ["gc", "--keep-for", "30d", "--grace", "48h"], ["recover"], ["commit"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["gc"], ["gc", "--keep-for", "30d", "--grace", "48h"], ["commit"]], ids=" ".join)
 def test_a_daily_run_asks_nothing(root: Path, arguments: list[str]) -> None:
     """gc by a scheduler, and whatever only adds. [SE4]"""
     more = [prepared(root)] if arguments == ["commit"] else []
@@ -166,12 +165,10 @@ def test_a_daily_run_asks_nothing(root: Path, arguments: list[str]) -> None:
 
 
 def test_what_changes_nothing_is_not_asked_about(root: Path) -> None:
-    """A job that has committed cannot be aborted; no prepared job, nothing to abort."""
+    """A job that has committed cannot be aborted."""
     job = mc.Table(root).history()[-2]["job"]
     found = run("abort", root, job)
     assert (found.status, found.asked) == (1, 0) and "committed at version 2" in found.shown
-    assert run("recover", root, "--abort", "--yes").status == 0
-    assert run("recover", root, "--abort").asked == 0
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_every_command_that_changes_something_for_good_can_be_rehearsed() -> Non
         options = {option for action in parser._actions for option in action.option_strings}
         found[name] = options & {"--dry-run", "--yes"}
     both = {name for name, options in found.items() if "--yes" in options}
-    assert both == {"rollback", "rewind", "delete", "erase", "abort", "recover", "drop-column", "untag", "gc", "load"}
+    assert both == {"rollback", "rewind", "delete", "erase", "abort", "drop-column", "untag", "gc", "load"}
     assert all("--dry-run" in found[name] for name in both)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +17,15 @@ import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
 from manifestcommit.commits.joint_commit import TablePart, commit_declared
 from manifestcommit.commits.prepared_job import prepared_together, put_prepared, read_prepared, seal
-from manifestcommit.commits.two_phase import check_together as together_or_refused
-from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, settle_prepared, together_of
-from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
+from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job, together_of
+from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write
 from manifestcommit.format.snapshot import TogetherJob, check_together
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
+from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
 from manifestcommit.transactions import PreparedTransaction
@@ -89,7 +90,6 @@ def test_aborting_any_one_aborts_all_in_the_home(by: int) -> None:
         assert resolve_job(lake.at(url), job) == "aborted"
         assert commit_prepared(lake.at(url), job).kind == give_up(lake.at(url), job).kind == "aborted"
         assert [each.state for each in list_jobs(lake.at(url))] == ["aborted"]
-        assert list(settle_prepared(lake.at(url))) == []
     assert lake.moved() == [0, 0, 0]
     sound(lake)
 
@@ -122,8 +122,9 @@ def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
     for part in parts:
         put_prepared(part.ctx, part.change.job, seal(part.ctx, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
     for which in (0, 1):
-        (result,) = settle_prepared(lake.at(lake.urls[which]))
-        assert isinstance(result.error, mc.errors.WatermarkGapError) and open_store(lake.urls[1]).url in str(result.error)
+        session = lake.at(lake.urls[which])
+        with pytest.raises(mc.errors.WatermarkGapError, match=re.escape(open_store(lake.urls[1]).url)):
+            committed_or_raise(commit_prepared(session, parts[which].change.job), session.store.url)
         assert [each.state for each in list_jobs(lake.at(lake.urls[which]))] == ["prepared"]
     assert lake.moved() == [0, 0]
     session = lake.at(lake.urls[1])
@@ -244,7 +245,7 @@ def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
 
 @pytest.mark.parametrize("fenced", [0, 1])
 def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
-    """And `recover` of its table says so, as long as its object is there. [MT11] [AB5] [CM2]"""
+    """And whoever commits one of them is told. [MT11] [AB5] [CM2]"""
     lake = Lake(2)
     jobs = prepare(lake)
     data = open_store(lake.urls[fenced]).get(object_names.prepared_name(jobs[fenced]))
@@ -252,8 +253,8 @@ def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
     gc.run(lake.at(lake.urls[fenced]), AT_ONCE)
     assert lake.head(fenced).snapshot.fence > 1
     open_store(lake.urls[fenced]).put(object_names.prepared_name(jobs[fenced]), data)
-    (result,) = settle_prepared(lake.at(lake.urls[1 - fenced]))
-    assert isinstance(result.error, mc.errors.JobAbortedError if fenced else mc.errors.JobFencedError) and lake.moved() == [0, 0]
+    outcome = commit_prepared(lake.at(lake.urls[1 - fenced]), jobs[1 - fenced])
+    assert outcome.kind == ("aborted" if fenced else "fenced") and lake.moved() == [0, 0]
     other = lake.at(lake.urls[1 - fenced])
     said = "aborted" if fenced else "fenced"
     assert resolve_job(other, jobs[1 - fenced]) == said and [each.state for each in list_jobs(other)] == [said]
@@ -329,29 +330,6 @@ def test_another_table_as_the_home_is_refused_where_all_jobs_agree_on_it() -> No
     assert lake.moved() == [0, 0, 0]
 
 
-def test_jobs_that_were_prepared_apart_have_no_common_outcome() -> None:
-    """A job of another group, or of none; some jobs of one group have one. [MT11] [MT1]"""
-    lake = Lake(3)
-    group, others, alone = prepare(lake), prepare(lake, [1, 2]), lake.parts([2])[0]
-    assert isinstance(alone.change, Write)
-    put_prepared(alone.ctx, alone.change.job, seal(alone.ctx, alone.head, alone.change, None))
-
-    def check(*jobs: tuple[int, str]) -> None:
-        together_or_refused([(lake.at(lake.urls[which]), job) for which, job in jobs])
-
-    check((0, group[0]), (2, group[2]))
-    check((1, others[0]), (2, others[1]))
-    check((2, alone.change.job))
-    for apart in ([(0, group[0]), (2, others[1])], [(1, others[0]), (2, group[2])], [(0, group[0]), (2, alone.change.job)]):
-        for given in (apart, apart[::-1]):
-            with pytest.raises(UsageError, match="was not prepared together with the other jobs"):
-                check(*given)
-            paths = {lake.urls[which]: job for which, job in given}
-            with pytest.raises(UsageError, match="nothing was done"):
-                PreparedTransaction(paths).commit()
-    assert lake.moved() == [0, 0, 0]
-
-
 def test_what_is_no_set_of_jobs_is_refused() -> None:
     """[MT11] [OB4]"""
     jobs = [TogetherJob(root=f"s3://lake/{at}", table_id=f"{at:016x}", job=f"v1-{at:016x}-{'a' * 32}") for at in range(33)]
@@ -376,25 +354,6 @@ def test_an_intent_is_never_part_of_a_joint_commit() -> None:
     data = open_store(lake.urls[0]).get(object_names.prepared_name(jobs[0]))
     with pytest.raises(CorruptMetadataError, match="for several tables"):
         codec.decode_intent(data, name=object_names.intent_name(jobs[0]))
-
-
-def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
-    """Recovered from the other table, a job is not the first of a source that an earlier one begins. [WM7] [MT11]"""
-    lake = Lake(2)
-    parts = lake.parts()
-    later = msgspec.structs.replace(parts[1].change.advances[0], source="t", start=5, end=9)  # type: ignore[union-attr]
-    parts[1] = msgspec.structs.replace(parts[1], change=msgspec.structs.replace(parts[1].change, advances=(later,)))
-    together = together_of(parts)
-    session = lake.at(lake.urls[1])
-    head = session.open()
-    first = Write(job=session.new_job(head), birth=1, operation="append", advances=(msgspec.structs.replace(later, start=0, end=5),))
-    put_prepared(session, first.job, seal(session, head, first, None))
-    for part in parts:
-        put_prepared(part.ctx, part.change.job, seal(part.ctx, part.head, prepared_together(part.change, together), None))  # type: ignore[arg-type]
-    (result,) = settle_prepared(lake.at(lake.urls[0]))
-    assert isinstance(result.error, mc.errors.WatermarkGapError) and lake.moved() == [0, 0]
-    assert [each.error for each in settle_prepared(lake.at(lake.urls[1]))] == [None, None]
-    assert lake.head(1).snapshot.watermarks == {"t": 9}
 
 
 # --- through the public calls, on a disk ----------------------------------------------------------------------------------
@@ -467,22 +426,6 @@ def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
     with pytest.raises(mc.errors.JobFencedError):
         alone.prepare()
     assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
-
-
-def test_recover_reports_a_prepared_job_that_was_fenced(tmp_path: Path) -> None:
-    """[AB5] [CM2]"""
-    root = str(tmp_path / "t é")
-    mc.write(DAY, root)
-    with mc.begin(root) as job:
-        job.write(DAY)
-        name = job.prepare()
-    mc.write(DAY, root)
-    session = TableContext(open_store(root))
-    data = session.store.get(object_names.prepared_name(name))
-    gc.run(session, AT_ONCE)
-    session.store.put(object_names.prepared_name(name), data)
-    (result,) = mc.Table(root).recover()
-    assert isinstance(result.error, mc.errors.JobFencedError) and result.job_id == name
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

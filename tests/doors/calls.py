@@ -29,7 +29,6 @@ import pyarrow.dataset
 
 import manifestcommit as mc
 from manifestcommit.job import PUBLIC
-from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store.local import OBJECTS
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "day": ["a", "b", "c"]})
@@ -217,7 +216,6 @@ def doors() -> Iterator[Door]:
     yield _door("Table", mc.Table.__init__, lambda world: mc.Table, skip=1)
     yield from _methods("Table", mc.Table, lambda world: mc.Table(world.url))
     yield from _methods("Job", mc.Job, lambda world: mc.begin(world.url))
-    yield from _methods("JobResults", JobResults, lambda world: JobResults([]), own=True)
 
 
 def _methods(name: str, kind: type, make: Callable[[World], Any], *, own: bool = False) -> Iterator[Door]:

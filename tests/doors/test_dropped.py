@@ -98,13 +98,6 @@ def left_by_an_exception(url: str) -> None:
 
 
 @ending
-def of_many(url: str) -> None:
-    job = mc.begin(url)
-    job.write(ROWS)
-    mc.commit_all([job])
-
-
-@ending
 def refused(url: str) -> None:
     with pytest.raises(mc.errors.UsageError):
         mc.begin(url, key="")

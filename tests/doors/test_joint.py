@@ -15,7 +15,6 @@ from manifestcommit.cli.main import main
 from manifestcommit.cli.options import NO, USAGE
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import open_store
-from manifestcommit.transactions import PreparedTransaction
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 
@@ -123,7 +122,6 @@ def test_no_job_of_a_transaction_is_ended_alone(lake: list[str], end: str) -> No
     with mc.transaction(lake[:2], key="day 1 é") as tx:
         for name in tx:
             tx[name].write(DAY)
-        assert isinstance(mc.commit_all([tx["rejects"]])[0].error, mc.errors.UsageError)
         with pytest.raises(mc.errors.UsageError, match="belongs to a transaction"):
             mc.transaction([tx[name] for name in tx]).commit()
     assert rows(lake[:2]) == [2, 2]
@@ -249,24 +247,6 @@ def test_a_table_and_its_copy_are_not_read_as_one(lake: list[str], tmp_path: Pat
         with pytest.raises(mc.errors.UsageError, match="hold the same table"):
             mc.read_together(tables)
     assert rows([copy]) == [4] and rows([lake[0], f"{lake[0]}/"]) == [2, 2]
-
-
-@pytest.mark.parametrize("end", ["commit", "abort"])
-@pytest.mark.parametrize("kind", ["of two transactions", "alone"])
-def test_jobs_that_were_not_prepared_together_do_not_end_together(tmp_path: Path, kind: str, end: str) -> None:
-    """No table decides for both: one could be committed and the other not, or aborted and said to be so of both. [MT11]"""
-    paths = [str(tmp_path / name) for name in "abcd"]
-    jobs = [mc.begin(path) for path in paths]
-    for job in jobs:
-        job.write(DAY)
-    if kind == "alone":
-        given = {path: job.prepare() for path, job in zip(paths, jobs, strict=True)}
-    else:
-        given = dict(mc.transaction(jobs[:2]).prepare().jobs) | dict(mc.transaction(jobs[2:]).prepare().jobs)
-    mixed = PreparedTransaction(dict(list(given.items())[1:3]))
-    with pytest.raises(mc.errors.UsageError, match="was not prepared together with the other jobs"):
-        getattr(mixed, end)()
-    assert {str(mc.Table(url).resolve(job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
 
 
 def test_an_empty_path_of_another_table_is_not_the_first_table(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,6 @@ from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, Died, Fault, FaultCall, FaultStore
-from manifestcommit.transactions import commit_all
 
 KEY = "a key: 100% 'ü'+=#"
 SOURCE = "topic:0 %"
@@ -235,15 +234,12 @@ def wait(store: Store, *ids: int, **options: Any) -> str:
 
 
 def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_path: Path) -> None:
-    """Overwrites, new columns, prepared and recoverable jobs and those of commit_all go on alone. [CM19]"""
+    """Overwrites, new columns, prepared and recoverable jobs go on alone. [CM19]"""
 
     def tried(store: Store, run: Any) -> list[FaultCall]:
         calls = losing(store, 4)
         run(calls)
         return [call for call in calls.calls if is_publishing(call)]
-
-    def all_at_once(store: Store) -> None:
-        assert commit_all([_written(store, 10)]).failed == ()
 
     def recoverable(store: Store) -> None:
         with job_on(session(store), key=KEY, fingerprint="f", recoverable=True) as job:
@@ -264,7 +260,7 @@ def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_
         with begin(store) as job:
             job.add_files(["some file %.parquet"])
 
-    for run in (all_at_once, recoverable, prepared, adding, overwriting, foreign):
+    for run in (recoverable, prepared, adding, overwriting, foreign):
         assert tried(table(), run) == [], run
     assert len(tried(table(), lambda store: write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 6)}))) == 1
 

@@ -17,11 +17,9 @@ from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, p
 import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError
 from manifestcommit.operations.describe import trace
-from manifestcommit.runtime.outcome import JobResults
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
-from manifestcommit.transactions import commit_all
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions
 STOOD = {0: 40, 1: 150}  # where an earlier run had come to
@@ -189,15 +187,17 @@ def test_a_rerun_that_does_not_look_is_told_by_its_key() -> None:
 
 
 # --- several datasets that one run feeds --------------------------------------------------------------------------------
-def run_of(*parts: tuple[Topic, Store], tries: int = 3) -> JobResults:
-    """One run that feeds each topic's table; a dataset that cannot even be written to is left out of the commit."""
-    jobs = []
+def run_of(*parts: tuple[Topic, Store]) -> dict[str, mc.Outcome | ManifestCommitError]:
+    """One run that feeds each topic's table; one that fails holds up no other: URL of a table -> what became of it."""
+    told: dict[str, mc.Outcome | ManifestCommitError] = {}
     for topic, store in parts:
         try:
-            jobs.append(extract(topic, store, ENDS))
-        except StoreError:
-            continue
-    return commit_all([job for job in jobs if job is not None], tries=tries)
+            job = extract(topic, store, ENDS)
+            if job is not None:
+                told[store.url] = job.commit()
+        except ManifestCommitError as error:
+            told[store.url] = error
+    return told
 
 
 def two() -> tuple[tuple[Topic, MemoryStore], tuple[Topic, MemoryStore]]:
@@ -221,8 +221,8 @@ def test_one_run_that_feeds_two_tables_is_killed_before_any_call() -> None:
         done = [positions(store).get(topic.source(0)) == ENDS[0] for topic, store in zip(topics, stores, strict=True)]
         seen.add(tuple(done))
         again = [Topic(topic.name) for topic in topics]
-        results = run_of(*zip(again, stores, strict=True))
-        assert not results.failed and len(results.committed) == done.count(False)
+        told = run_of(*zip(again, stores, strict=True))
+        assert len(told) == done.count(False) and all(isinstance(each, mc.Outcome) for each in told.values())
         assert [bool(topic.fetched) for topic in again] == [not each for each in done], "only what is missing is read again"
         for topic, store in zip(topics, stores, strict=True):
             check_done(store, topic)
@@ -264,19 +264,16 @@ def test_a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_b
     (topic, store), (other, beside) = two()
     faulty = broken(store, what, error, since=since)
     parts: list[tuple[Topic, Store]] = [(topic, faulty), (other, beside)]
-    results = run_of(*(parts if comes_first else reversed(parts)), tries=4)
-    (failed,), (committed,) = results.failed, results.committed
-    assert isinstance(failed.error, expected) and (failed.url, failed.tries) == (store.url, 4)
-    assert failed.key is not None and failed.key.startswith(topic.name) and failed.job_id
-    assert (committed.url, committed.tries) == (beside.url, 1)
-    assert sum(creates(call) for call in faulty.calls) <= 4 * 10, "a bounded number of creates"
+    told = run_of(*(parts if comes_first else reversed(parts)))
+    assert isinstance(told[store.url], expected) and isinstance(told[beside.url], mc.Outcome)
+    assert sum(creates(call) for call in faulty.calls) <= 10, "a bounded number of creates"
     check_every_version(store, topic)
     assert positions(store) == {topic.source(each): stood for each, stood in STOOD.items()}
     check_done(beside, other)
 
     again, other_again = Topic(), Topic("other")
-    results = run_of((again, store), (other_again, beside))
-    assert [result.key for result in results] == [failed.key] and not results.failed
+    told = run_of((again, store), (other_again, beside))
+    assert [*told] == [store.url] and isinstance(told[store.url], mc.Outcome)
     assert again.fetched and not other_again.fetched
     check_done(store, topic)
     check_done(beside, other)

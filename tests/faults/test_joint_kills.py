@@ -86,10 +86,6 @@ def commit_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any)
 def go_on(paths: list[str], how: str) -> None:
     """Where not all were prepared, by each job that was, which stands for all."""
     jobs = dead_jobs(paths)
-    if how == "recover":
-        for path in paths:
-            mc.Table(path).recover()
-        return
     try:
         jobs.commit() if how == "commit" else jobs.abort()
     except UsageError:
@@ -156,10 +152,10 @@ HALF_PREPARED = {
     "between two members'": (PREPARED, 0, True),
     "before the home's": (PREPARED, 2, False),
 }
-HOW = ("commit", "abort", "recover")
+HOW = ("commit", "abort")
 
 
-@pytest.mark.parametrize("how", rest_thorough(HOW, "recover"))
+@pytest.mark.parametrize("how", rest_thorough(HOW, "commit"))
 @pytest.mark.parametrize("where", rest_thorough(HALF_PREPARED, "between two members'"))
 def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[str], where: str, how: str) -> None:
     """The home's comes last: without it none is committed, by whomever. [MT11] [AB3]"""

@@ -347,7 +347,6 @@ def changing(table: Table) -> dict[str, Reader]:
         "append": lambda: mc.write(_rows(8), url, watermarks=RANGES),
         "overwrite": lambda: mc.write(_rows(9), url, mode="overwrite", overwrite={"day": DAY}),
         "rerun": rerun,
-        "recover": lambda: mc.Table(url).recover(),
         "give up": lambda: mc.Table(url).abort(table.recoverable),
         "compact": lambda: mc.Table(url).compact(only_manifests=True),
         "delete": lambda: mc.Table(url).delete(pc.field("x") == 1.5),
@@ -366,8 +365,8 @@ def readers(table: Table) -> dict[str, Reader]:
 # What jobs leave for others is read by few.
 _NARROW = {
     "claim": ("clone",),
-    "prepared": ("jobs", "holders", "resolve", "recover", "commit", "collect"),
-    "intent": ("jobs", "holders", "append", "commit published", "recover", "collect"),
+    "prepared": ("jobs", "holders", "resolve", "commit", "collect"),
+    "intent": ("jobs", "holders", "append", "commit published", "collect"),
     "task": ("jobs", "holders", "rerun", "give up", "collect"),
     "mark": ("jobs", "holders", "rerun", "give up", "collect"),
 }

@@ -103,7 +103,7 @@ def test_a_row_that_is_deleted_meanwhile_is_referred_to_by_none(orders: Path, cu
     for _ in range(2):
         with pytest.raises(mc.errors.CheckFailedError, match="such as 30"):
             staged.publish()
-    assert mc.Table(orders).to_arrow().num_rows == 2 and [each.state for each in mc.Table(orders).jobs()] == ["staged"]
+    assert mc.Table(orders).to_arrow().num_rows == 2 and [each.state for each in mc.Table(orders).jobs()] == ["prepared"]
     mc.write(pa.table({"id": pa.array([30], pa.int32()), "name": ["d"]}), customers)
     assert staged.publish().committed
     mc.Table(customers).delete("id = 30")
@@ -163,7 +163,7 @@ def test_a_difference_has_the_rows_that_a_job_adds_and_removes(orders: Path) -> 
     """Only what differs of the files that it rewrites, on the newest version; as `changed_rows` has it once it is published. [CK5] [CH3]"""
     assert changes(stage(orders, {"id": [3], "customer": [10]})) == [("insert", 3, 10)]
     outcome = mc.Table(orders).merge(pa.table({"id": [2, 4], "customer": [21, 40]}), on="id", publish=False)
-    staged = mc.staged(orders, outcome.job_id)
+    staged = mc.Staged(orders, outcome.job_id)
     assert changes(staged) == [("delete", 2, 20), ("insert", 2, 21), ("insert", 4, 40)]
     mc.Table(orders).set_properties({"owner": "me"})
     wanted = [("insert", 4, 40), ("update_postimage", 2, 21), ("update_preimage", 2, 20)]
@@ -198,7 +198,7 @@ def test_a_task_that_runs_once_more_checks_nothing_of_what_is_committed(orders: 
     """Its rows are in the table, or those of an earlier run are, and what the table is by now is another matter. [CK5] [CK6]"""
 
     def again(job: str) -> int | None:
-        staged = mc.staged(orders, job)
+        staged = mc.Staged(orders, job)
         version = staged.base_version
         staged.check(checks.expect_rows(at_least=1), checks.expect_unique("id"))
         return staged.publish(base_version=version).version
@@ -225,8 +225,8 @@ def test_a_base_is_the_newest_version_and_one_while_checks_are_made(orders: Path
     mc.Table(orders).compact()
     assert staged.base_version == mc.Table(orders).version and staged.to_arrow().num_rows == 4
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
-        mc.staged(orders, staged.job_id).publish(base_version=first)
-    assert mc.staged(orders, staged.job_id).publish(base_version=first + 1).committed  # a compaction changes no row
+        mc.Staged(orders, staged.job_id).publish(base_version=first)
+    assert mc.Staged(orders, staged.job_id).publish(base_version=first + 1).committed  # a compaction changes no row
 
 
 def test_a_check_that_can_never_be_made_is_none(tmp_path: Path) -> None:

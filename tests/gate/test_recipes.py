@@ -48,7 +48,7 @@ def test_dbts_tests_see_what_is_staged(tmp_path: Path, monkeypatch: pytest.Monke
         if passes:
             publish(project.lake / "staged.jsonl")
     assert project.rows("audited_delays") == [("2013-01-01", name, 1) for name in ("AA", "B6", "it's")]
-    assert "staged" in [each.state for each in mc.Table(project.lake / "audited_delays").jobs()]
+    assert "prepared" in [each.state for each in mc.Table(project.lake / "audited_delays").jobs()]
 
 
 @pytest.mark.thorough  # installs pandera and Great Expectations

@@ -57,7 +57,7 @@ def test_a_staged_job_shows_the_table_as_it_would_be_and_nobody_else_does(path: 
     assert ids(staged.dataset().to_table(filter=pc.field("day") == "b")) == [3]
     table = mc.Table(path)
     assert ids(table.to_arrow()) == [1, 2, 3] and table.version == staged.base_version
-    assert [each.state for each in table.jobs()] == ["staged"] and table.resolve(staged.job_id) == "pending"
+    assert [each.state for each in table.jobs()] == ["prepared"] and table.resolve(staged.job_id) == "pending"
     assert staged.publish().version == table.version
     assert ids(table.to_arrow()) == [1, 2, 3, 4, 5]
 
@@ -78,7 +78,7 @@ def test_any_process_reads_and_publishes_it(path: Path) -> None:
     """[CK5] [AB3]"""
     staged = stage(path, rows(4), key="k")
     program = (
-        f"import manifestcommit as mc; s = mc.staged({str(path)!r}, {staged.job_id!r}); print(s.to_arrow().num_rows, s.publish().version)"
+        f"import manifestcommit as mc; s = mc.Staged({str(path)!r}, {staged.job_id!r}); print(s.to_arrow().num_rows, s.publish().version)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["4", "4"]
@@ -98,9 +98,9 @@ def test_what_was_decided_is_no_view_any_more(path: Path) -> None:
             call()
     assert staged.abort() == "committed" and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 4]
     with pytest.raises(mc.errors.UsageError, match="holds no staged job"):
-        mc.staged(path, staged.job_id[:-8] + "0" * 8)
+        mc.Staged(path, staged.job_id[:-8] + "0" * 8)
     with pytest.raises(mc.errors.TableNotFoundError):
-        mc.staged(path.parent / "order", staged.job_id)
+        mc.Staged(path.parent / "order", staged.job_id)
 
 
 def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
@@ -112,24 +112,13 @@ def test_rows_of_a_view_say_the_version_below_it(path: Path) -> None:
         mc.write(seen, path, mode="overwrite")
 
 
-def test_recover_leaves_a_staged_job_to_whoever_looks_at_it(path: Path) -> None:
-    """[CK5] [AB4]"""
-    staged = stage(path, rows(4))
-    with mc.begin(path) as job:
-        job.write(rows(5))
-        prepared = job.prepare()
-    assert [each.job_id for each in mc.Table(path).recover()] == [prepared]
-    assert mc.Table(path).recover(abort=True) == () and ids(mc.Table(path).to_arrow()) == [1, 2, 3, 5]
-    assert staged.publish().committed
-
-
 def test_a_staged_job_whose_key_another_one_committed_is_listed_as_committed_and_holds_nothing(path: Path) -> None:
     """[CK5] [AB5]"""
     table = mc.Table(path)
     staged, other = stage(path, rows(4), key="day 1", watermarks={"s": (0, 10)}), stage(path, rows(5))
     mc.write(rows(4), path, key="day 1", watermarks={"s": (0, 10)})
     found = {each.job: (each.state, each.version) for each in table.jobs()}
-    assert found == {staged.job_id: ("committed", table.version), other.job_id: ("staged", None)}
+    assert found == {staged.job_id: ("committed", table.version), other.job_id: ("prepared", None)}
     said = {job: (table.resolve(job), table.resolve(job).version) for job in found}
     assert said == {staged.job_id: ("committed", table.version), other.job_id: ("pending", None)}
     again = stage(path, rows(4), key="day 1", watermarks={"s": (0, 10)})  # it holds no work from the beginning
@@ -166,18 +155,6 @@ def test_own_rows_have_the_names_of_now(path: Path) -> None:
     assert staged.publish().committed
 
 
-def test_a_later_range_of_a_source_waits_for_a_staged_one(path: Path) -> None:
-    """[CK5] [WM7]"""
-    staged = stage(path, rows(4), watermarks={"s": (0, 10)})
-    with mc.begin(path) as job:
-        job.write(rows(5))
-        job.advance("s", 10, 20)
-        job.prepare()
-    (result,) = mc.Table(path).recover()
-    assert isinstance(result.error, mc.errors.WatermarkGapError)
-    assert staged.publish().committed and mc.Table(path).recover().committed
-
-
 def test_parts_of_a_transaction_are_looked_at_and_published_together(path: Path, tmp_path: Path) -> None:
     """[CK5] [MT11]"""
     mc.write(rows(7), tmp_path / "other")
@@ -207,7 +184,7 @@ def test_a_change_of_rows_is_staged(path: Path, name: str) -> None:
     change, wanted = CHANGES[name]
     outcome = change(mc.Table(path))
     assert outcome.kind == "pending" and ids(mc.Table(path).to_arrow()) == [1, 2, 3]
-    staged = mc.staged(path, outcome.job_id)
+    staged = mc.Staged(path, outcome.job_id)
     assert ids(staged.to_arrow()) == wanted
     assert staged.publish().committed and ids(mc.Table(path).to_arrow()) == wanted
 
@@ -274,7 +251,7 @@ def test_checks_that_fail_are_named_and_leave_the_job_staged(path: Path) -> None
         "adults": "it returned False",
         "strict": "LookupError: no such row",
     }
-    assert [each.state for each in mc.Table(path).jobs()] == ["staged"]
+    assert [each.state for each in mc.Table(path).jobs()] == ["prepared"]
     assert staged.abort() == "aborted"
 
 
@@ -295,7 +272,7 @@ def test_the_report_shows_constraints_what_waits_and_what_was_checked(path: Path
     table.rename_column("amount", "paid")
     staged = mc.write(rows(4).rename_columns(["id", "paid", "day"]), path, publish=False)
     page = Page(table.report().html)
-    assert "positive : paid > 0" in page.text("schema") and f"{staged.job_id} staged" in page.text("jobs")
+    assert "positive : paid > 0" in page.text("schema") and f"{staged.job_id} prepared" in page.text("jobs")
     staged.check(checks.expect("paid < 100"))
     staged.publish()
     assert "expect(paid < 100): held" in Page(table.report().html).text("commits")
@@ -369,7 +346,7 @@ def test_publishing_ends_where_others_never_stop(path: Path) -> None:
     staged.check(checks.on_table(beside))
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
         staged.publish()
-    assert len(made) == STARTS and [each.state for each in mc.Table(path).jobs()] == ["staged"]
+    assert len(made) == STARTS and [each.state for each in mc.Table(path).jobs()] == ["prepared"]
 
 
 def test_another_process_publishes_only_what_was_audited(path: Path) -> None:
@@ -378,8 +355,8 @@ def test_another_process_publishes_only_what_was_audited(path: Path) -> None:
     audited = staged.base_version
     mc.write(rows(9), path)
     with pytest.raises(mc.errors.CommitConflictError, match="audited_table_was_changed"):
-        mc.staged(path, staged.job_id).publish(base_version=audited)
-    assert mc.staged(path, staged.job_id).publish(base_version=audited + 1).committed
+        mc.Staged(path, staged.job_id).publish(base_version=audited)
+    assert mc.Staged(path, staged.job_id).publish(base_version=audited + 1).committed
 
 
 def test_checks_of_one_call_see_one_version(path: Path) -> None:
@@ -453,7 +430,7 @@ def test_a_check_fails_by_any_false_and_holds_by_any_true(tmp_path: Path) -> Non
         for check in (lambda _: said, checks.on_table(lambda _: said)):  # noqa: B023
             with pytest.raises(mc.errors.CheckFailedError):
                 staged.check(check)
-    staged = mc.staged(tmp_path / "t", staged.job_id)
+    staged = mc.Staged(tmp_path / "t", staged.job_id)
     for said in (None, *answers(True)):
         staged.check(lambda _: said)  # noqa: B023
     assert staged.publish().committed
@@ -503,7 +480,7 @@ def test_two_checks_of_one_name_are_two_and_what_failed_is_not_published(tmp_pat
             staged.check(*made)
     with pytest.raises(mc.errors.CheckFailedError, match="did not hold"):
         staged.publish()
-    assert mc.staged(tmp_path / "t", staged.job_id).publish().committed
+    assert mc.Staged(tmp_path / "t", staged.job_id).publish().committed
 
 
 def test_publish_sees_what_changed_since_a_version_below_the_jobs_own(path: Path) -> None:

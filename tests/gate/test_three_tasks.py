@@ -36,14 +36,14 @@ def write(path: Path) -> object:
 
 
 def audit(path: Path) -> object:
-    staged = mc.staged(path, told(path, "write"))
+    staged = mc.Staged(path, told(path, "write"))
     version = staged.base_version
     staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))
     return version
 
 
 def publish(path: Path) -> object:
-    return mc.staged(path, told(path, "write")).publish(base_version=told(path, "audit")).version
+    return mc.Staged(path, told(path, "write")).publish(base_version=told(path, "audit")).version
 
 
 TASKS: dict[str, Callable[[Path], object]] = {"write": write, "audit": audit, "publish": publish}
@@ -124,8 +124,8 @@ def test_a_task_that_is_killed_at_any_request_and_run_again_publishes_once(tmp_p
         again(names[names.index(name) :], path)
         assert ids(path) == [1, 2, 7, 8, 9]
         again(names, path)  # and all three once more, for nothing
-        for job in [info.job for info in mc.Table(path).jobs() if info.state == "staged"]:
-            assert mc.staged(path, job).publish().already_committed
+        for job in [info.job for info in mc.Table(path).jobs() if info.state == "prepared"]:
+            assert mc.Staged(path, job).publish().already_committed
         assert ids(path) == [1, 2, 7, 8, 9] and mc.Table(path).verify(deep=True).damages == 0
         shutil.rmtree(path.parent)
     assert at > 2

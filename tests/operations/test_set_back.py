@@ -5,33 +5,30 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 from tests.faults.test_helping import carry, put_intent, resolve
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rows, session, write
 from tests.protocol.test_stream_batches import NAME, commit_batch
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import settled_outcome
-from manifestcommit.commits.two_phase import check_turn, commit_prepared, settle_prepared
+from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CommitConflictError,
-    CorruptMetadataError,
-    StoreError,
     UsageError,
     WatermarkError,
     WatermarkGapError,
     WatermarkMismatchError,
 )
-from manifestcommit.format.change import Advance, Retention, StreamBatch, in_order_of_advances, predecessors
+from manifestcommit.format.change import Retention, StreamBatch
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
 from manifestcommit.operations.gc import run as gc_run
@@ -40,7 +37,6 @@ from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
 
 SOURCE = "a topic/0 %=+#'é🦆"
 Finish = Callable[[Store, mc.Job], None]
@@ -471,7 +467,7 @@ def test_a_rewind_to_nothing_forgets_the_source_for_jobs_that_begin_afterwards(s
 
 
 # --- a key that was found when the job began ----------------------------------------------------------------------------
-@pytest.mark.parametrize("how", ["directly", "prepared", "recovered"])
+@pytest.mark.parametrize("how", ["directly", "prepared"])
 @pytest.mark.parametrize("undo", ["rewind", "rollback"])
 @pytest.mark.parametrize("collected", [False, True])
 def test_work_that_was_undone_is_never_told_as_committed(store: MemoryStore, how: str, undo: str, collected: bool) -> None:
@@ -491,14 +487,9 @@ def test_work_that_was_undone_is_never_told_as_committed(store: MemoryStore, how
     if how == "directly":
         with pytest.raises(CommitConflictError) as refused:
             job.commit()
-    elif how == "prepared":
+    else:
         with pytest.raises(CommitConflictError) as refused:
             prepared(store, job)
-    else:
-        (result,) = settle_prepared(session(store))
-        assert isinstance(result.error, CommitConflictError)
-        assert result.error.rule == "key_is_gone"
-        return
     assert refused.value.rule == "key_is_gone"
     assert write(store, rows([13]), key="K", watermarks={SOURCE: (0, 2)}).kind == "committed"
 
@@ -534,151 +525,7 @@ def test_gc_counts_keys_of_work_that_is_there(store: MemoryStore, keep: int) -> 
     assert write(store, rows([30]), key="live").kind == "already_committed"
 
 
-# --- jobs in the order of their advances --------------------------------------------------------------------------------
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_recover_commits_the_ranges_of_a_new_source_in_their_order(order: tuple[int, ...]) -> None:
-    """Otherwise the higher one makes the source known, and the lower one can never commit. [WM7] [AB3]"""
-    store = memory()
-    write(store, rows([1]))
-    jobs = [(None, 5), (5, 8), (8, 9)]
-    for index in order:
-        start, end = jobs[index]
-        open_job(store, 10 + index, None, start, end).prepare()
-    results = list(settle_prepared(session(store)))
-    assert [result.error for result in results] == [None, None, None]
-    assert positions(store)[SOURCE] == 9 and read_ids(store) == [1, 10, 11, 12]
-
-
-@pytest.mark.parametrize("finish", ["commit_all", "recover"])
-def test_no_range_becomes_the_first_while_an_earlier_one_has_failed(finish: Literal["commit_all", "recover"]) -> None:
-    """The lower one may commit later. [WM7]"""
-    store = memory()
-    write(store, rows([1]))
-    lower, higher = begin(store), open_job(store, 12, None, 5, 8)
-    lower.overwrite(None)
-    lower.write(rows([11]))
-    lower.advance(SOURCE, 0, 5)
-    if finish == "recover":
-        lower.prepare()
-        higher.prepare()
-    write(store, rows([2]))  # in the way of the overwrite
-    errors = [each.error for each in (mc.commit_all([higher, lower]) if finish == "commit_all" else settle_prepared(session(store)))]
-    assert {type(error) for error in errors} == {CommitConflictError, WatermarkGapError}
-    gap = next(error for error in errors if isinstance(error, WatermarkGapError))
-    assert "sources=" in str(gap) and (gap.source, gap.have, gap.want) == (SOURCE, None, 5)
-    assert SOURCE not in positions(store)
-    assert write(store, rows([13]), watermarks={SOURCE: (0, 5)}).kind == "committed"
-    if finish == "recover":
-        assert commit_prepared(session(store), higher.id).committed
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_recover_makes_no_range_the_first_while_it_cannot_read_what_another_job_advances(damaged: bool) -> None:
-    """The lower one was begun later, and its object could not be read when the order was made. [WM7]"""
-    store = memory()
-    write(store, rows([1]))
-    jobs = []
-    for start in (5, 0):
-        job = open_job(store, start + 10, None, start, start + 5)
-        jobs.append(job.prepare())
-        write(store, rows([start + 100]))
-    name = f"_manifest/jobs/{jobs[1]}/prepared.json.zst"
-    whole = store.get(name)
-    failing: list[str] = [] if damaged else [name]  # the store answers the second time
-
-    def fail(call: FaultCall) -> None:
-        if call.kind == "get" and call.name in failing:
-            failing.remove(call.name)
-            raise StoreError("503")
-
-    if damaged:
-        store.put(name, whole[:-4])
-    first = {each.job_id: type(each.error) for each in settle_prepared(session(FaultStore(store, on_call=fail)))}
-    assert first == {jobs[0]: WatermarkGapError, jobs[1]: CorruptMetadataError if damaged else StoreError}
-    assert SOURCE not in positions(store)
-    if damaged:
-        store.put(name, whole)
-    assert all(each.error is None for each in settle_prepared(session(store)))
-    assert positions(store)[SOURCE] == 10 and {10, 15} <= set(read_ids(store))
-
-
-def test_of_a_known_source_the_watermark_decides() -> None:
-    """A lower range that was committed by another job holds up no higher one. [WM7] [WM2]"""
-    store = memory()
-    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
-    lower, higher = open_job(store, 11, None, 1, 5), open_job(store, 12, None, 5, 8)
-    write(store, rows([13]), watermarks={SOURCE: (1, 5)})
-    results = mc.commit_all([higher, lower])
-    assert [result.error is None for result in results] == [True, False]
-    assert positions(store)[SOURCE] == 8
-
-
-def test_a_source_whose_origin_no_version_says_is_known_by_its_watermark() -> None:
-    """[WM7] [WM1]"""
-    store = memory()
-    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
-    put_version(store, open_head(store), origins={})
-    check_turn(session(store), [Advance(source=SOURCE, start=5, end=8)], [[Advance(source=SOURCE, start=1, end=5)]])
-
-
-def test_jobs_that_share_no_source_cost_no_request() -> None:
-    """[WM7]"""
-    store = memory()
-    write(store, rows([1]))
-    mine, other = [Advance(source=SOURCE, start=5, end=8)], [Advance(source="another é", start=0, end=5)]
-    for advances, earlier in ((mine, []), (mine, [other]), ([], [mine])):
-        calls = FaultStore(store)
-        check_turn(session(calls), advances, earlier)
-        assert calls.count == 0
-    with pytest.raises(WatermarkGapError):
-        check_turn(session(store), mine, [other, mine])
-
-
-def test_a_new_source_that_no_earlier_job_advances_may_begin_anywhere() -> None:
-    """Beside a known one of which an earlier range has failed. [WM7]"""
-    store = memory()
-    write(store, rows([1]), watermarks={SOURCE: (0, 1)})
-    lower, higher = open_job(store, 11, None, 1, 5), open_job(store, 12, None, 5, 8)
-    higher.advance("new é", 7, 9)
-    write(store, rows([13]), watermarks={SOURCE: (1, 5)})
-    assert [result.error is None for result in mc.commit_all([lower, higher])] == [False, True]
-    assert positions(store) == {SOURCE: 8, "new é": 9}
-
-
-def test_a_source_that_is_known_to_begin_with_nothing_is_known() -> None:
-    """Its first range fits whatever has failed beside it: nothing lies before that. [WM7] [CF13]"""
-    store = memory()
-    before = write(store, rows([1])).version
-    write(store, rows([2]), watermarks={SOURCE: (None, 5)})
-    assert rollback(session(store), before, reason="x").committed
-    lower, higher = begin(store), open_job(store, 12, None, None, 8)
-    lower.overwrite(None)
-    lower.write(rows([11]))
-    lower.advance(SOURCE, None, 5)
-    write(store, rows([3]))  # in the way of the overwrite
-    assert [result.error is None for result in mc.commit_all([lower, higher])] == [False, True]
-    assert positions(store) == {SOURCE: 8}
-
-
-def test_the_order_of_advances() -> None:
-    """Circles of texts end, equal ranges stay as given, and each source counts by itself. [WM7]"""
-
-    def jobs(*ranges: tuple[tuple[str, int | str | None, int | str], ...]) -> list[tuple[Advance, ...]]:
-        return [tuple(Advance(source=source, start=start, end=end) for source, start, end in each) for each in ranges]
-
-    circle = jobs((("s", "a", "b"),), (("s", "b", "a"),))
-    assert sorted(in_order_of_advances(predecessors(circle))) == [0, 1]
-    mixed = jobs((("s", 5, 8), ("t", None, "x")), (("t", "x", "y"),), (("s", None, 5),), ())
-    assert in_order_of_advances(predecessors(mixed)) == [2, 0, 1, 3]
-    within = jobs((("s", 0, 1), ("s", 1, 2)), (("s", 2, 3),))
-    assert predecessors(within) == [set(), {0}]
-    assert predecessors(jobs((("s", -5, 0),), (("s", None, -5),))) == [{1}, set()], "nothing comes before the very first range"
-    assert predecessors(jobs((("s", 5, 8),), (("s", 5, 5),))) == [{1}, set()], "an empty range comes before those that begin where it does"
-    assert predecessors(jobs((("s", 5, 5),), (("s", 5, 5),))) == [set(), {0}], "of two that are the same none waits for the other"
-    many = jobs(*[(("s", number, number + 1),) for number in reversed(range(2_000))])
-    assert in_order_of_advances(predecessors(many)) == list(reversed(range(2_000)))
-
-
+# --- where sources begin --------------- --------------------------------------------------------------------------------
 def test_a_table_may_declare_where_its_sources_begin(tmp_path: Path) -> None:
     """[WM7] [WM1]"""
     root, schema = tmp_path / "t", pa.schema([("id", pa.int64())])

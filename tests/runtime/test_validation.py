@@ -10,7 +10,6 @@ from tests.kit.tables import begin, memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.store.local import MemoryStore
 
@@ -69,8 +68,8 @@ def test_ranges_that_are_none_are_told_by_name_and_not_by_a_bare_error_of_python
 def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: Any, store: MemoryStore) -> None:
     """The history would keep a blank for ever. [OB10]"""
     calls: list[Callable[[], object]] = [
-        lambda: rewind(session(store), "s", 1, reason=reason),
-        lambda: rollback(session(store), 1, reason=reason),
+        lambda: mc.Table("memory://t").rewind("s", 1, reason=reason),
+        lambda: mc.Table("memory://t").rollback(1, reason=reason),
         lambda: mc.Table("memory://t").delete("id = 1", reason=reason),
     ]
     for call in calls:

@@ -18,14 +18,14 @@ from tests.simulator.workers import DAYS, Split, Work, Worker, World, shared_job
 
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.commits.prepared_job import prepare_jointly
-from manifestcommit.commits.two_phase import check_together, commit_prepared, give_up, settle_prepared, together_of
-from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, UsageError
+from manifestcommit.commits.two_phase import commit_prepared, give_up, together_of
+from manifestcommit.errors import JobFencedError, StoreError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import TogetherJob
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.quarantine import split
-from manifestcommit.runtime.outcome import JobResult, Outcome
+from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import StorageOptions
 from manifestcommit.testing.history.operation import EVERYTHING, FOR_EVER, REFUSALS, Operation, Running
 
@@ -153,8 +153,6 @@ def finish_together(crew: Sequence[Worker], which: int, *, abort: bool, first: i
     with _attempting(crew, name, jobs, gives_up=EVERYTHING) as running:
         for worker, one in zip(crew, running, strict=True):
             one.note(**shared_job(jobs[worker.table_id]))
-        if not alone:
-            _check_together(order, jobs)
         for worker in order[:1] if alone or abort else order:
             worker.asks()
             act = give_up if abort else commit_prepared
@@ -163,51 +161,6 @@ def finish_together(crew: Sequence[Worker], which: int, *, abort: bool, first: i
             _told(crew, running, worker, outcome, jobs)
             if not outcome.committed:
                 break
-
-
-def _check_together(crew: Sequence[Worker], jobs: dict[str, str]) -> None:
-    opened = [(TableContext(each.store, each.actor), jobs[each.table_id]) for each in crew]
-    try:
-        check_together(opened)
-    except UsageError as error:
-        crew[0].world.oracle.fail(f"{error} [MT11]")
-
-
-def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None:
-    """Commit or abort all jobs that are prepared in one table, and with each those that were prepared with it in the others."""
-    worker = crew[first % len(crew)]
-    with _attempting(crew, "recover together", {"abort": abort}, gives_up=EVERYTHING) as running:
-        process = running[0].operation.process
-        begin = {each: one.operation.begin for each, one in zip(crew, running, strict=True)}
-        for each in crew:
-            each.asks()
-        with ExitStack() as stack:
-            for each in () if abort else crew:
-                stack.enter_context(each.world.oracle.recovering(each.actor))
-            ctx = TableContext(worker.store, worker.actor)
-            results = list(settle_prepared(ctx, abort=abort))
-        for result in results:
-            jobs = next(each for each in worker.world.together if result.job_id in each.values())
-            some = {each: since for each, since in begin.items() if each.table_id in jobs}
-            ones = [each.world.history.begin(process, "settle", **shared_job(jobs[each.table_id])) for each in some]
-            _join([*some], ones)
-            for one, since in zip(ones, some.values(), strict=True):
-                one.note(begin=since)
-            _recovered([*some], ones, worker, result, jobs)
-            for each, one in zip(some, ones, strict=True):
-                each.world.history.end(one)
-        worker.note(f"recover together: {len(results)}")
-
-
-def _recovered(crew: Sequence[Worker], running: Sequence[Running], worker: Worker, result: JobResult, jobs: dict[str, str]) -> None:
-    if result.outcome is not None:
-        _told(crew, running, worker, result.outcome, jobs)
-        return
-    if isinstance(result.error, JobAbortedError | JobFencedError):
-        _deny(crew, jobs, type(result.error).__name__)
-    if isinstance(result.error, _REFUSED):
-        for one in running:
-            one.refused(_ELSEWHERE)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -31,15 +31,12 @@ from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watche
 
 
 class Act(msgspec.Struct, kw_only=True):
-    """One `recover` of an actor, or one commit of a job that it has looked at. number: the actor's; began, ended: how many random draws it
-    had made by then, which identify its commits, however late they land; since: the latest version at its beginning; waiting: the jobs
-    that were prepared by then; audited: the version that the job was looked at as a change of, None: it is a `recover`."""
+    """One commit of a job that an actor has looked at. number: the actor's; began, ended: how many random draws it had made by then, which
+    identify its commits, however late they land; audited: the version that the job was looked at as a change of."""
 
     number: int
     began: int
-    since: int
-    waiting: tuple[str, ...] = ()
-    audited: int | None = None
+    audited: int
     ended: int | None = None
 
     def made(self, commit_id: str) -> bool:
@@ -51,40 +48,10 @@ class Act(msgspec.Struct, kw_only=True):
 
 def looked_at_before(act: Act, step: Step) -> str | None:
     """A job that was looked at as a change of one version is committed only as long as no rows have changed since. [CK6]"""
-    assert act.audited is not None
     for before, later in itertools.pairwise((*step.chain[act.audited - 1 :], step.old)):
         if before.files != later.files:
             return f"it was looked at as a change of version {act.audited}, and version {later.version} has other rows [CK6]"
     return None
-
-
-def out_of_turn(act: Act, step: Step, names: Collection[str]) -> str | None:
-    """`recover` does not commit a range of a source before an earlier, uncommitted range of it. [WM7]
-
-    names: the objects that exist.
-    """
-    origins, advances = step.old.snapshot.origins, step.declared[0].advances if step.declared else {}
-    mine = {source: start for source, (start, _) in advances.items() if source not in origins}
-    for job in act.waiting if mine else ():
-        told = step.earlier[job][0]
-        if job == step.new.commit.job or not _is_uncommitted(act, step, told, names):
-            continue
-        for source, start in mine.items():
-            if source in told.advances and _is_below(told.advances[source][1], start):
-                return f"it makes {source} begin at {start}, while job {job}, with an earlier range, waits to be recovered [WM7]"
-    return None
-
-
-def _is_uncommitted(act: Act, step: Step, told: Operation, names: Collection[str]) -> bool:
-    """Whether the job was certainly there to be recovered, with work that nobody has committed."""
-    if told.job in step.old.jobs or birth_of(told.job) < step.old.snapshot.fence or object_names.prepared_name(told.job) not in names:
-        return False
-    done = told.key is not None and any(told.key in state.keys for state in (*step.chain[max(act.since, 1) - 1 :], step.old))
-    return bool(told.adds) and not done  # without files: it had found its key committed
-
-
-def _is_below(end: object, start: object) -> bool:
-    return isinstance(end, int) and isinstance(start, int) and end <= start
 
 
 class ViolationError(AssertionError):
@@ -111,7 +78,6 @@ class Oracle(Watcher):
         self._acts: list[Act] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
         self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
-        self.staged: set[str] = set()  # jobs that wait for whoever looks at them
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
@@ -160,14 +126,9 @@ class Oracle(Watcher):
         """An actor is about to prepare the job together with others, of which that one decides. [MT11]"""
         self._deciding[job] = deciding
 
-    def recovering(self, actor: Actor) -> contextlib.AbstractContextManager[None]:
-        """An actor commits all prepared jobs. [WM7]"""
-        waiting = tuple(job for job in self._declared if object_names.prepared_name(job) in self._sizes)
-        return self._acting(Act(number=actor.number, began=actor.drawn, since=len(self.chain), waiting=waiting))
-
     def publishing(self, actor: Actor, audited: int) -> contextlib.AbstractContextManager[None]:
         """An actor commits a job that it has looked at as a change of that version. [CK6]"""
-        return self._acting(Act(number=actor.number, began=actor.drawn, since=len(self.chain), audited=audited))
+        return self._acting(Act(number=actor.number, began=actor.drawn, audited=audited))
 
     @contextlib.contextmanager
     def _acting(self, act: Act) -> Iterator[None]:
@@ -177,10 +138,6 @@ class Oracle(Watcher):
         finally:
             actors = self._scheduler.actors[act.number - 1 : act.number]
             act.ended = actors[0].drawn if actors else None
-
-    def knew(self, source: str, since: int) -> bool:
-        """Whether all latest versions since that one knew the source. [WM1]"""
-        return all(source in state.snapshot.origins for state in self.chain[max(since, 1) - 1 :])
 
     def declared(self, job: str) -> Operation | None:
         """What was first declared for the job."""
@@ -320,8 +277,8 @@ class Oracle(Watcher):
             commit = step.new.commit
             found = list(broken(step))
             for act in self._acts:
-                if act.made(commit.commit_id):
-                    found += self._misses(act, step)
+                if act.made(commit.commit_id) and (said := looked_at_before(act, step)) is not None:
+                    found.append(said)
             for each in found:
                 self.fail(f"version {version} ({commit.operation} by job {commit.job}): {each}")
         for job in sorted(new.carried):
@@ -334,24 +291,6 @@ class Oracle(Watcher):
                 self.fail(f"version {version} lists {entry}, which is not there in its length [IV6] [CM18]")
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
-
-    def _misses(self, act: Act, step: Step) -> Iterator[str]:
-        """What is wrong with a commit of this act."""
-        job = step.new.commit.job
-        if act.audited is None and job in self.staged:
-            yield f"recover commits job {job}, which waits for whoever looks at it [CK5]"
-        said = out_of_turn(act, step, self._undecided()) if act.audited is None else looked_at_before(act, step)
-        if said is not None:
-            yield said
-
-    def _undecided(self) -> Collection[str]:
-        """The objects that exist, without those of prepared jobs that never commit, since what decides for them does not. [MT11] [WM7]"""
-        over = set()
-        for job, deciding in self._deciding.items():
-            home = self.homes[object_names.parse_job_id(deciding).table_id].head
-            if home.jobs.get(deciding, 0) is None or birth_of(deciding) < home.snapshot.fence:
-                over.add(object_names.prepared_name(job))
-        return self._sizes.keys() - over
 
     def _settle_member(self, new: State) -> None:
         """What became of the member of a joint commit that the new version is built on: where it was aborted, what was in it has not been

@@ -110,10 +110,10 @@ def test_sums_agree_in_every_read_whatever_dies() -> None:
 
 
 def test_jobs_that_are_prepared_together_come_to_every_end() -> None:
-    """Committed and aborted by others, recovered, refused, fenced, and left by those who died. [MT11]"""
+    """Committed and aborted by others, refused, fenced, and left by those who died. [MT11]"""
     history = [each for seed in range(rounds(60, 3000)) for each in run_theme("joint prepared", seed).history]
     ended = {(each.name, each.outcome) for each in history}
-    for name in ("commit together", "commit one of together", "settle"):
+    for name in ("commit together", "commit one of together"):
         assert {(name, "committed"), (name, "refused")} <= ended, name
     assert {("abort together", "refused"), ("abort one of together", "refused"), ("publish together", "committed")} <= ended
     assert {each.rule for each in history if each.shared} >= {"aborted", "another table"}

@@ -76,7 +76,7 @@ def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None
     history = [each for theme, most in seeds.items() for seed in range(most) for each in run_theme(theme, seed).history]
     assert all(each.end is not None for each in history if each.outcome in ("committed", "already", "refused", "read"))
     assert any(each.end is None for each in history), "nobody died"
-    assert {"publish", "prepare", "commit", "abort", "settle", "gc", "read", "tag", "rollback", "rewind"} <= {each.name for each in history}
+    assert {"publish", "prepare", "commit", "abort", "gc", "read", "tag", "rollback", "rewind"} <= {each.name for each in history}
     assert {each.outcome for each in history} == {"committed", "already", "refused", "unknown", "read", "failed"}
     assert any(each.process.endswith(".2") for each in history), "nobody began anew after a death"
     alone = [each for each in history if each.process == "setup.1"]

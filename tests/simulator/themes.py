@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, quarantine, read_together, recover_together
+from tests.simulator.joint_workers import finish_together, prepare_together, publish_together, quarantine, read_together
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
@@ -184,7 +184,6 @@ _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
     ),
     "prepare": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan)),
     "finish": lambda c, plan: _of(Worker.finish, c.pick(f"which {plan}", 4), abort=bool(c.pick(f"abort {plan}", 2, 0.4))),
-    "recover": lambda c, plan: _of(Worker.recover, abort=bool(c.pick(f"abort {plan}", 2, 0.3))),
     "tag": lambda c, plan: _of(Worker.tag, f"t{c.pick(f'name {plan}', 2)} é", c.pick(f"back {plan}", 5)),
     "untag": lambda c, plan: _of(Worker.untag, f"t{c.pick(f'name {plan}', 2)} é"),
     "rollback": lambda c, plan: _of(Worker.rollback, c.pick(f"back {plan}", 4)),
@@ -207,7 +206,6 @@ _DEEDS |= {
     "merge": functools.partial(_change_rows, "merge"),
     "overwrite where": functools.partial(_change_rows, "overwrite"),
     "prepare range": lambda c, plan: _of(Worker.prepare, _in_range(_keyed(c, plan))),
-    "stage": lambda c, plan: _of(Worker.prepare, (_keyed if c.pick(f"keyed {plan}", 2) else _work)(c, plan), held=True),
     "audit": lambda c, plan: _of(Worker.audit, c.pick(f"which {plan}", 4)),
     "keep keys": _keep_keys,
     "gc states": _collect_states,
@@ -226,9 +224,6 @@ _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
         first=c.pick(f"first {plan}", 3),
         abort=bool(c.pick(f"abort {plan}", 2, 0.3)),
         alone=bool(c.pick(f"alone {plan}", 2)),
-    ),
-    "recover together": lambda c, plan: functools.partial(
-        recover_together, abort=bool(c.pick(f"abort {plan}", 2, 0.2)), first=c.pick(f"first {plan}", 3)
     ),
     "quarantine": _quarantine,
     "read together": lambda c, plan: read_together,
@@ -249,9 +244,7 @@ THEMES: dict[str, Theme] = {
         }
     ),
     "rows tight": Theme(actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)}, tight=True, eager=True),
-    "phases": Theme(
-        actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish", "recover"), "gc": ("gc", "recover", "finish")}
-    ),
+    "phases": Theme(actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish",), "gc": ("gc", "finish")}),
     "recoverable": Theme(
         actors={"a": ("append_recoverable",), "b": ("append_recoverable",), "c": ("append_recoverable", "append_keyed"), "gc": ("gc",)}
     ),
@@ -270,7 +263,7 @@ THEMES: dict[str, Theme] = {
             "a": _IN_FLIGHT,
             "b": _IN_FLIGHT,
             "c": ("rollback", "rewind", "forget source"),
-            "d": ("rollback", "rewind", "finish", "recover", *_IN_FLIGHT),
+            "d": ("rollback", "rewind", "finish", *_IN_FLIGHT),
             "gc": ("gc", "forget keys", "read"),
         },
         eager=True,
@@ -282,8 +275,8 @@ THEMES: dict[str, Theme] = {
         actors={
             "a": ("prepare range",),
             "b": ("prepare range",),
-            "c": ("recover", "wait"),
-            "d": ("recover", "declare"),
+            "c": ("finish", "wait"),
+            "d": ("finish", "declare"),
             "e": ("finish", "read", "append_keyed"),
         },
         versions=2,
@@ -291,7 +284,7 @@ THEMES: dict[str, Theme] = {
     "keys": Theme(
         actors={
             "a": ("append_keyed", "append_unplaced"),
-            "b": ("append_unplaced", "prepare", "recover"),
+            "b": ("append_unplaced", "prepare", "finish"),
             "c": ("rewind", "rollback", "forget source"),
             "gc": ("keep keys",),
         }
@@ -301,7 +294,7 @@ THEMES: dict[str, Theme] = {
             "a": (*_IN_FLIGHT, "append", "overwrite"),
             "b": (*_IN_FLIGHT, "append", "overwrite"),
             "c": ("remake", "append"),
-            "d": ("read", "finish", "recover", "rewind", "rollback", "tag", "append"),
+            "d": ("read", "finish", "rewind", "rollback", "tag", "append"),
         },
         versions=2,
     ),
@@ -336,9 +329,9 @@ THEMES: dict[str, Theme] = {
         actors={
             "a": ("prepare together",),
             "b": ("prepare together", "finish together", "publish in some"),
-            "c": ("finish together", "recover together", "append_keyed", "overwrite"),
-            "d": ("finish together", "recover together", "read together"),
-            "gc": ("gc states", "recover together", "finish together"),
+            "c": ("finish together", "append_keyed", "overwrite"),
+            "d": ("finish together", "read together"),
+            "gc": ("gc states", "finish together"),
         },
         versions=3,
         tables=3,
@@ -348,7 +341,7 @@ THEMES: dict[str, Theme] = {
             "a": (*_IN_FLIGHT, "append", "overwrite"),
             "b": (*_IN_FLIGHT, *_ROWS),
             "c": _CONSTRAINTS,
-            "d": (*_CONSTRAINTS, "rollback", "rewind", "finish", "recover"),
+            "d": (*_CONSTRAINTS, "rollback", "rewind", "finish"),
             "gc": ("gc", "read"),
         },
         versions=1,
@@ -356,11 +349,11 @@ THEMES: dict[str, Theme] = {
     ),
     "staged": Theme(
         actors={
-            "a": ("stage", "append_keyed"),
-            "b": ("stage", "audit"),
-            "c": ("audit", "recover"),
+            "a": ("prepare", "append_keyed"),
+            "b": ("prepare", "audit"),
+            "c": ("audit", "finish"),
             "d": ("append", "overwrite", "delete", "update", "finish"),
-            "gc": ("gc", "recover"),
+            "gc": ("gc",),
         },
         versions=3,
     ),
@@ -369,7 +362,7 @@ THEMES: dict[str, Theme] = {
             "a": ("publish together", "prepare together"),
             "b": ("publish together", "append", "overwrite", "constrain"),
             "c": (*_CONSTRAINTS, "finish together"),
-            "d": (*_CONSTRAINTS, "recover together", "read together", "read"),
+            "d": (*_CONSTRAINTS, "finish together", "read together", "read"),
         },
         versions=1,
         tables=2,

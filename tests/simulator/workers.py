@@ -20,7 +20,7 @@ from tests.simulator.version_rules import birth_of, refusing
 
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.commits.task_recovery import Recovery, intake_of
-from manifestcommit.commits.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (
     CommitConflictError,
     ConstraintError,
@@ -38,7 +38,6 @@ from manifestcommit.errors import (
     UsageError,
     VersionNotFoundError,
     WatermarkError,
-    WatermarkGapError,
 )
 from manifestcommit.format import codec, object_names, partitioning
 from manifestcommit.format.change import StreamBatch
@@ -223,35 +222,20 @@ class Worker:
         job, told = self.written(running, work)
         self._since = len(self.world.oracle.chain)
         try:
-            outcome = job.commit_now()
+            return self.settled(running, job.commit_now(), told)
         except StoreError as error:
-            if not self.says("again"):
-                if not told.shared:
-                    self.world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
-                    running.refused("store")
-                raise
-            outcome = self._again(running, job)
-        if outcome.kind == "unknown" and self.says("again"):
-            outcome = self._again(running, job)
-        return self.settled(running, outcome, told)
+            if not told.shared:
+                self.world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
+                running.refused("store")
+            raise
 
-    def _again(self, running: Running, job: Job) -> Outcome:
-        outcome = job.commit_now(again=True)
-        if outcome.kind == "aborted":
-            # an earlier attempt without a response may conflict in the same way with what it has published [CM21]
-            running.note(gives_up=job.id)
-        return outcome
+    def prepare(self, work: Work) -> None:
+        """One job's first phase: from its first request on others may finish it."""
+        self.attempt("prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work))
 
-    def prepare(self, work: Work, *, held: bool = False) -> None:
-        """One job's first phase: from its first request on others may finish it. held: it is staged, for whoever looks at it."""
-        self.attempt("prepare", {"held": held, **msgspec.to_builtins(work)}, lambda running: self._prepare(running, work, held=held))
-
-    def _prepare(self, running: Running, work: Work, *, held: bool) -> str:
+    def _prepare(self, running: Running, work: Work) -> str:
         job, _ = self.written(running, work, shared=True)
         self.world.prepared.append(job.id)
-        if held:
-            self.world.oracle.staged.add(job.id)
-        job.seal(held=held)
         return job.make_durable()
 
     def written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Operation]:
@@ -401,29 +385,6 @@ class Worker:
         with self.world.oracle.publishing(self.actor, version):
             outcome = commit_prepared(self.ctx, job, audited=version)
         return self.settled(running, outcome, self.declared(job))
-
-    def recover(self, *, abort: bool) -> None:
-        """Commit or abort all prepared jobs."""
-        self.attempt("recover", {"abort": abort}, lambda running: self._recover(running, abort=abort), gives_up=EVERYTHING)
-
-    def _recover(self, running: Running, *, abort: bool) -> int:
-        begin, self._since = running.operation.begin, len(self.world.oracle.chain)
-        with contextlib.nullcontext() if abort else self.world.oracle.recovering(self.actor):
-            results = list(settle_prepared(self.ctx, abort=abort))
-        for result in results:
-            # Each of the jobs is an operation of its own.
-            one = self.world.history.begin(running.operation.process, "settle", **shared_job(result.job_id))
-            one.note(begin=begin)
-            if result.outcome is not None:
-                self.settled(one, result.outcome, self.declared(result.job_id))
-            else:
-                # If the table does not know the source, the obstacle is an earlier range, not a watermark.
-                waits = isinstance(result.error, WatermarkGapError) and not self.world.oracle.knew(result.error.source, self._since)
-                one.refused("turn" if waits else result.error or "")
-                if isinstance(result.error, JobAbortedError | JobFencedError):
-                    self.world.oracle.told_not(result.job_id, type(result.error).__name__)
-            self.world.history.end(one)
-        return len(results)
 
     def _prepared(self, which: int) -> str | None:
         prepared = self.world.prepared

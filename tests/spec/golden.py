@@ -418,10 +418,10 @@ def constrained() -> Snapshot:
     return msgspec.structs.replace(minimal(), version=7, parent_digest="sha256:" + "7" * 64, schema=schema, constraints=CONSTRAINTS)
 
 
-def staged() -> Prepared:
-    """A prepared job that is held, and whose rows were checked."""
+def checked() -> Prepared:
+    """A prepared job whose rows were checked."""
     change = Write(job=JOB, birth=40, operation="append", checked=("0f1e2d3c4b5a6978",))
-    return Prepared(format_version=1, change=change, held=True, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+    return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
 
 def prepared() -> Prepared:
@@ -591,7 +591,7 @@ def write() -> None:
         "snapshot-pending": to_json(plain(pending())),
         "snapshot-home": to_json(plain(home())),
         "snapshot-constraints": to_json(plain(constrained())),
-        "prepared-staged": to_json(plain(staged())),
+        "prepared-checked": to_json(plain(checked())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))

@@ -39,7 +39,7 @@ SNAPSHOTS = {
 NAMES = (*SNAPSHOTS, "snapshot-future")
 JOBS = {
     "prepared": golden.prepared(), "prepared-based-on": golden.based(), "prepared-authored": golden.authored_job(),
-    "prepared-together": golden.together(), "prepared-staged": golden.staged(),
+    "prepared-together": golden.together(), "prepared-checked": golden.checked(),
 }  # fmt: skip
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
@@ -188,7 +188,7 @@ def test_the_golden_prepared_job_has_every_member() -> None:
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
     later = {"based_on", "message", "metadata", "author", "together", "checked", "repartitions"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
-    assert set(document("prepared")) | {"held"} == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
+    assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
 
 def test_the_json_schema_of_prepared_jobs_accepts_the_least() -> None:

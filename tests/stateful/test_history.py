@@ -26,7 +26,7 @@ from tests.simulator.run_history import History
 from tests.stateful.lengths import in_two_lengths
 
 import manifestcommit as mc
-from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError, WatermarkGapError
+from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import gc
@@ -241,24 +241,6 @@ class Life(RuleBasedStateMachine):
         with self.ends(running):
             done(running, job.commit())
 
-    @precondition(lambda self: len(self.open) > 1)
-    @rule(data=st.data())
-    def commit_all(self, data: st.DataObject) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(list(self.open)), min_size=2, max_size=4, unique=True))
-        jobs, running = zip(*(self.open.pop(each) for each in chosen), strict=True)
-        known = set(open_head(self.store).snapshot.origins)
-        for result, each in zip(mc.commit_all(jobs), running, strict=True):
-            self.settled(result, each, known)
-
-    def settled(self, result: mc.JobResult, running: Running, known: set[str]) -> None:
-        with self.ends(running):
-            if isinstance(result.error, WatermarkGapError) and result.error.source not in known:
-                return running.refused("turn")  # what it waits for is an earlier range, and no position [WM7]
-            if result.error is not None:
-                raise result.error
-            assert result.outcome is not None
-            done(running, result.outcome)
-
     @precondition(lambda self: self.open)
     @rule(data=st.data(), how=st.sampled_from(["prepare", "publish", "die"]))
     def leave(self, data: st.DataObject, how: str) -> None:
@@ -291,15 +273,6 @@ class Life(RuleBasedStateMachine):
                 running.committed(found.version)
             else:
                 running.refused("aborted")
-
-    @rule(aborts=st.sampled_from([False, False, True]))
-    def recover(self, aborts: bool) -> None:
-        known = set(open_head(self.store).snapshot.origins)
-        with self.told("recover", gives_up=EVERYTHING) as running:
-            for result in self.table.recover(abort=aborts):
-                one = self.history.begin("one", "settle", job=result.job_id, shared=True)
-                one.note(begin=running.operation.begin)
-                self.settled(result, one, known)
 
     @rule(data=st.data(), key=KEY, days=st.lists(DAY, max_size=3), death=st.tuples(st.integers(1, 16), st.booleans()))
     def die_writing(self, data: st.DataObject, key: str | None, days: Days, death: tuple[int, bool]) -> None:

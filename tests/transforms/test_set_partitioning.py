@@ -216,7 +216,7 @@ def test_files_for_the_former_partitions_conflict(table: mc.Table, kind: str) ->
     job.write(rows(5, 900))
     staged = table.update({"user": 1}, where="n = 3", publish=False)
     table.set_partitioning(OTHERS)
-    for act in (job.commit, mc.staged(table.url, staged.job_id).publish):
+    for act in (job.commit, mc.Staged(table.url, staged.job_id).publish):
         with pytest.raises(CommitConflictError) as caught:
             act()
         assert caught.value.rule in ("partitioning", "replaced_file_is_gone")

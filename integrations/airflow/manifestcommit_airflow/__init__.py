@@ -56,7 +56,7 @@ class PublishOperator(BaseOperator):
 
     def execute(self, context: Any) -> int | None:
         """Return the version that holds the job."""
-        staged = mc.staged(self.table, self.job_id, storage_options=storage_options(self.conn_id))
+        staged = mc.Staged(self.table, self.job_id, storage_options=storage_options(self.conn_id))
         try:
             if self.checks:
                 staged.check(*self.checks)

@@ -41,7 +41,7 @@ from ...protocol.change_feed import (
 )
 from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.environment import SystemEnv
-from ...runtime.validation import check_work, message, metadata, size, whole
+from ...runtime.validation import RULES, message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
 from ...scan.planning import entries_table
@@ -657,10 +657,8 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
-    check_work(key=options.get("key"), fingerprint=options.get("fingerprint"))
-    job = Job(
-        ctx, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
-    )
+    key, fingerprint = (RULES[name](name, options.get(name)) for name in ("key", "fingerprint"))
+    job = Job(ctx, key=key, fingerprint=fingerprint, based_on=based_on)
     # for an INSERT through a view, the version that the view shows
     job.based_on.take(column_marks(struct), appends=True)
     chosen = _overwrite_option(options, overwrite)

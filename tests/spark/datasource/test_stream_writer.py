@@ -252,7 +252,7 @@ def test_staged_jobs_wait_beside_a_running_query(spark, root: str, source: Path,
         query.processAllAvailable()
         assert numbers(root) == list(range(20)) and first.to_arrow().num_rows == 21
         assert sorted(row.n for row in mc.read_committed(root, spark=spark).collect()) == list(range(20))
-        assert [each.state for each in Table(root).jobs()] == ["staged"] * 3
+        assert [each.state for each in Table(root).jobs()] == ["prepared"] * 3
         feed(source, *range(2, 5))
         assert first.publish().committed and second.abort() == "aborted"
         query.processAllAvailable()
@@ -261,7 +261,7 @@ def test_staged_jobs_wait_beside_a_running_query(spark, root: str, source: Path,
         query.stop()
     feed(source, 5)
     assert drain(spark, str(source), root, checkpoint) == "" and third.publish().committed
-    assert numbers(root) == [*range(60), 1000, 1002] and "staged" not in {each.state for each in Table(root).jobs()}
+    assert numbers(root) == [*range(60), 1000, 1002] and "prepared" not in {each.state for each in Table(root).jobs()}
     assert records(root)[query_id(checkpoint)][1] == 5
 
 

@@ -52,7 +52,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]  # dbt-duckdb comes without type
         cursor.execute(f"DROP TABLE {staged}")
         table: Any = mc.Table(location, storage_options=options)
         if stage_to is not None:
-            table = mc.staged(location, made.job_id, storage_options=options)
+            table = mc.Staged(location, made.job_id, storage_options=options)
             with open(stage_to, "a") as file:
                 file.write(json.dumps([location, made.job_id]) + "\n")
         self._show(cursor, table, model)
