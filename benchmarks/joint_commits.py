@@ -1,6 +1,7 @@
 """What a commit of several tables costs: beside separate commits, with several writers, and after a coordinator that died.
 
-- `latency`: one transaction over 2, 3 or 5 tables, beside a `commit_all` of as many jobs. Each job writes a file of one row.
+- `latency`: one transaction over 2, 3 or 5 tables, beside as many writes one by one (`commit_all` in the results, which began with a call
+  of that name). Each writes a file of one row.
 - `throughput`: 1, 4 and 16 writers, threads of one process, over pairs of three tables that overlap, half of them in opposite order;
   what was acknowledged in the time counts. `failed` are calls that raised.
 - `wait`: how long the first commit to a table takes whose newest version a dead coordinator has left undecided, beside a commit to one
@@ -92,7 +93,7 @@ def latency(folder: str, count: int, *, rounds: int, times: int) -> None:
         check(paths, times)
         return {"ms": spent * 1000 / times}
 
-    sides = [Contestant(name="one transaction", run=partial(run, together)), Contestant(name="one by one", run=partial(run, separately))]
+    sides = [Contestant(name="one transaction", run=partial(run, together)), Contestant(name="commit_all", run=partial(run, separately))]
     interleave(sides, rounds=rounds)
     report("joint_commits", {"case": "latency", "tables": count, "times": times}, sides, figures=["ms"])
 

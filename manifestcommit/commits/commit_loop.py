@@ -92,7 +92,7 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import Limits, map_concurrently, pause
+from ..runtime.environment import map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from ..store import Store
 from .create_version import (
@@ -615,7 +615,6 @@ def commit(
     ctx: TableContext,
     head: Head,
     change: Change,
-    limits: Limits | None = None,
     *,
     committers: Committers = Committers.GROUP,
     meter: Meter | None = None,
@@ -633,16 +632,15 @@ def commit(
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
     at any point leaves the table at its old state or at its new one.
     """
-    limits = limits or ctx.tuning.limits
     change = change if is_signed else ctx.signed(change, head.snapshot.properties)
     meter = meter or ctx.meter(
         change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
     )
     group = GroupCommit(ctx, change.job, committers)
     try:
-        outcome = _CommitLoop(ctx, head, change, limits, committers, meter, group, part).run()
+        outcome = _CommitLoop(ctx, head, change, committers, meter, group, part).run()
         if group.is_published:
-            outcome = _decided(ctx, outcome, limits)
+            outcome = _decided(ctx, outcome)
     except Exception as error:
         if not group.is_published or isinstance(error, TableNotFoundError):
             meter.end("failed")
@@ -703,7 +701,7 @@ def first_schema(
     return found
 
 
-def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> Outcome:
+def record_abort(ctx: TableContext, job: str) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create
     decides. [AB4] [CM21]
 
@@ -720,7 +718,7 @@ def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> O
             return fenced_outcome(ctx, head, job)
         own = ctx.new_job(head)
         change = Abort(job=own, birth=head.version, aborted=job)
-        outcome = commit(ctx, head, change, limits)
+        outcome = commit(ctx, head, change)
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
         overtaken = outcome.kind == "fenced" or (
@@ -730,13 +728,13 @@ def record_abort(ctx: TableContext, job: str, limits: Limits | None = None) -> O
             return msgspec.structs.replace(outcome, job_id=job)
 
 
-def _decided(ctx: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
+def _decided(ctx: TableContext, outcome: Outcome) -> Outcome:
     """The outcome of a job that others may carry: an abort needs a record in the head. [CM21]"""
     if outcome.kind not in ("conflict", "key_reused", "already_committed"):
         # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
         # to be decided
         return outcome
-    recorded = record_abort(ctx, outcome.job_id, limits)
+    recorded = record_abort(ctx, outcome.job_id)
     if recorded.kind in ("aborted", "fenced"):
         return outcome
     if recorded.kind == "committed":
@@ -810,7 +808,6 @@ class _CommitLoop:
         ctx: TableContext,
         head: Head,
         change: Change,
-        limits: Limits,
         committers: Committers,
         meter: Meter,
         group: GroupCommit,
@@ -821,7 +818,7 @@ class _CommitLoop:
         self._head = head
         self._is_fresh = False  # whether this loop has read the head, not its caller
         self._change = change
-        self._limits = limits
+        self._limits = ctx.tuning.limits
         self._is_shared = committers.is_shared
         self._meter = meter
         self._group = group
@@ -884,7 +881,7 @@ class _CommitLoop:
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
         """Create the version. None: another job won it, or this create does not count; rebased."""
         self._creates += 1
-        verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
+        verdict, reason, winner = create_version(self._ctx, snapshot, data)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)

@@ -103,7 +103,7 @@ _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "b
 
 def arrow_type(type: FieldType) -> pa.DataType:
     """The Arrow type of a column in data files: nullable, with field ids. [SC1] [SC2]"""
-    return _arrow_type(type, physical=True, ids=True, relaxed=True)
+    return _arrow_type(type, physical=True, ids=True)
 
 
 def marked_schemas(
@@ -119,21 +119,13 @@ def marked_schemas(
     return logical.with_metadata(mark), physical.with_metadata(mark)
 
 
-def arrow_schema(
-    schema: Schema, *, physical: bool, ids: bool = True, relaxed: bool = True
-) -> pa.Schema:
-    """The columns in the table's order, each with its field id. With `physical`, it is exactly the
-    schema of data files. [SC1] [SC2]
+def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Schema:
+    """The columns in the table's order, all nullable, each with its field id. With `physical`, it
+    is exactly the schema of data files. [SC1] [SC2]
 
-    physical: use the names in files, not those that users see; ids: attach `PARQUET:field_id`;
-    relaxed: make everything nullable, as in files, otherwise keep the table's nullability.
+    physical: use the names in files, not those that users see; ids: attach `PARQUET:field_id`.
     """
-    return pa.schema(
-        [
-            _arrow_field(field, physical=physical, ids=ids, relaxed=relaxed)
-            for field in schema.fields
-        ]
-    )
+    return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
 def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
@@ -156,9 +148,7 @@ def footer_metadata(schema: Schema) -> dict[bytes, bytes]:
     The version tells Spark that dates and timestamps are Gregorian and must not be rebased.
     """
     return {
-        SPARK_SCHEMA: json.dumps(
-            to_spark(schema, physical=True, relaxed=True), separators=(",", ":")
-        ).encode(),
+        SPARK_SCHEMA: json.dumps(to_spark(schema, physical=True), separators=(",", ":")).encode(),
         SPARK_VERSION: b"4.0.0",
     }
 
@@ -197,19 +187,17 @@ def is_variant(type: pa.DataType) -> bool:
     return bool((type.field("metadata").metadata or {}).get(b"variant") == b"true")
 
 
-def _arrow_field(field: Field, *, physical: bool, ids: bool, relaxed: bool) -> pa.Field:
+def _arrow_field(field: Field, *, physical: bool, ids: bool) -> pa.Field:
     return pa.field(
         field.file_name if physical else field.name,
-        _arrow_type(field.type, physical=physical, ids=ids, relaxed=relaxed),
-        # Arrow has no null column that is not nullable
-        nullable=relaxed or field.nullable or field.type == "void",
+        _arrow_type(field.type, physical=physical, ids=ids),
         metadata={FIELD_ID: b"%d" % field.id} if ids else None,
     )
 
 
-def _arrow_type(type: FieldType, *, physical: bool, ids: bool, relaxed: bool) -> pa.DataType:
+def _arrow_type(type: FieldType, *, physical: bool, ids: bool) -> pa.DataType:
     def member(field: Field) -> pa.Field:
-        return _arrow_field(field, physical=physical, ids=ids, relaxed=relaxed)
+        return _arrow_field(field, physical=physical, ids=ids)
 
     match type:
         case StructType():

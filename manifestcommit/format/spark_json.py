@@ -68,13 +68,13 @@ def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None 
     return schema
 
 
-def to_spark(schema: Schema, *, physical: bool, relaxed: bool = False) -> dict[str, Any]:
-    """The schema as `StructType.jsonValue()`; what `from_spark` read is returned unchanged. [SC2]
+def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
+    """The schema as `StructType.jsonValue()`; what `from_spark` read is returned unchanged, but
+    that every column and member is nullable, as in data files. [SC2]
 
-    physical: use the names in data files; relaxed: make every column and member nullable, as in
-    data files.
+    physical: use the names in data files.
     """
-    return _to_struct(schema.fields, physical, relaxed)
+    return _to_struct(schema.fields, physical)
 
 
 def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,38 +201,38 @@ def _refusal(name: str, path: tuple[str, ...]) -> UnsupportedTypeError:
     )
 
 
-def _to_struct(fields: tuple[Field, ...], physical: bool, relaxed: bool) -> dict[str, Any]:
-    return {"type": "struct", "fields": [_to_field(field, physical, relaxed) for field in fields]}
+def _to_struct(fields: tuple[Field, ...], physical: bool) -> dict[str, Any]:
+    return {"type": "struct", "fields": [_to_field(field, physical) for field in fields]}
 
 
-def _to_field(field: Field, physical: bool, relaxed: bool) -> dict[str, Any]:
+def _to_field(field: Field, physical: bool) -> dict[str, Any]:
     name = field.file_name if physical else field.name
     return {
         "name": name,
-        "type": _to_type(field.type, physical, relaxed),
-        "nullable": relaxed or field.nullable,
+        "type": _to_type(field.type, physical),
+        "nullable": True,
         # a copy, because pyspark's StructField.fromJson removes the collations from its argument
         "metadata": copy.deepcopy(rename_metadata(field.metadata, field.name, name)),
     }
 
 
-def _to_type(type: FieldType, physical: bool, relaxed: bool) -> Any:
+def _to_type(type: FieldType, physical: bool) -> Any:
     match type:
         case StructType():
-            return _to_struct(type.fields, physical, relaxed)
+            return _to_struct(type.fields, physical)
         case ArrayType():
-            element = _to_type(type.element.type, physical, relaxed)
+            element = _to_type(type.element.type, physical)
             return {
                 "type": "array",
                 "elementType": element,
-                "containsNull": relaxed or type.element.nullable,
+                "containsNull": True,
             }
         case MapType():
             return {
                 "type": "map",
-                "keyType": _to_type(type.key.type, physical, relaxed),
-                "valueType": _to_type(type.value.type, physical, relaxed),
-                "valueContainsNull": relaxed or type.value.nullable,
+                "keyType": _to_type(type.key.type, physical),
+                "valueType": _to_type(type.value.type, physical),
+                "valueContainsNull": True,
             }
         case _:
             return type

@@ -355,7 +355,7 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
     """The table's columns as Spark shows them: all nullable, as in any file source."""
     if any(field.type == "variant" for _, field in walk(schema.fields)):
         check_feature("variant")
-    return StructType.fromJson(to_spark(schema, physical=physical, relaxed=True))
+    return StructType.fromJson(to_spark(schema, physical=physical))
 
 
 # --- Spark's own scan -----------------------------------------------------------------------------

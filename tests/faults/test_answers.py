@@ -298,9 +298,9 @@ def test_losing_over_and_over_ends_with_an_answer() -> None:
         if call.kind == "put_if_absent":  # type: ignore[attr-defined]
             write(store, rows([50]))
 
-    contender = session(FaultStore(store, on_call=beaten))
+    contender = session(FaultStore(store, on_call=beaten), Limits(attempts=5, lost_alone=6))
     head = contender.open()
-    outcome = commit(contender, head, change_of(job), Limits(attempts=5, lost_alone=6))
+    outcome = commit(contender, head, change_of(job))
     assert outcome.kind == "conflict" and outcome.conflict is not None and outcome.conflict.rule == "contention"
     assert outcome.attempts == 5 and isinstance(contender.env, Hasty) and contender.env.slept == 5
     assert read_ids(store) == [0, *[50] * 5]

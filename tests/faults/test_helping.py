@@ -641,10 +641,10 @@ def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_can
     """[CM8] [CM21]"""
     store = table()
     change = change_of(_written(store, 10))
-    lost = commit(session(losing(store, 3)), open_head(store), change, Limits(attempts=3))
+    lost = commit(session(losing(store, 3), Limits(attempts=3)), open_head(store), change)
     assert lost.conflict is not None and lost.conflict.rule == "contention" and state_of(store, change.job) == "given up"
     change = change_of(_written(store, 11))
-    never = commit(session(losing(store, 99)), open_head(store), change, Limits(attempts=3))
+    never = commit(session(losing(store, 99), Limits(attempts=3)), open_head(store), change)
     assert never.kind == "unknown" and "still commit it" in never.reason and resolve(store, change.job) == ("pending", None)
     carry(store, 20)
     assert mine(store) == [1, 2, 11, 20]

@@ -18,7 +18,7 @@ from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Limits, SystemEnv, Tuning
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.scan.arrow_dataset import open_dataset
@@ -59,8 +59,8 @@ def clone(store: Store, fresh: Callable[[], Store] = memory) -> Store:
     return copy
 
 
-def session(store: Store) -> TableContext:
-    return TableContext(store, Hasty())
+def session(store: Store, limits: Limits | None = None) -> TableContext:
+    return TableContext(store, Hasty(), None if limits is None else Tuning(limits=limits))
 
 
 def begin(store: Store, key: str | None = None, fingerprint: str | None = None) -> Job:

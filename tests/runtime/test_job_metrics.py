@@ -210,8 +210,8 @@ def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> Non
         if call.kind == "put_if_absent":
             raise mc.errors.StoreUnclearError("by the test")
 
-    faulty = session(FaultStore(store, on_call=lose))
-    outcome = commit(faulty, open_head(store), job.change(), Limits(unclear_tries=4))
+    faulty = session(FaultStore(store, on_call=lose), Limits(unclear_tries=4))
+    outcome = commit(faulty, open_head(store), job.change())
     found = outcome.metrics
     assert found is not None and (found.kind, found.unknowns, found.retries, found.attempts) == ("unknown", 4, 3, 1)
     assert found.rows_written == 3 and found.rows_committed == 0 and told[-1] == found
