@@ -271,6 +271,7 @@ def options_file(tmp_path: Path, rgw: Any) -> Path:
     return file
 
 
+@pytest.mark.thorough
 def test_doctor_says_that_a_store_is_not_safe(run: Run, rgw: Any, options_file: Path) -> None:
     """By its exit status, too. [ST1] [ST12]"""
     url = f"s3://{rgw.bucket(versioned=True)}/t"
@@ -457,6 +458,7 @@ def command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[byte
     return subprocess.run(given, capture_output=True, check=False, timeout=60, **{"env": BUFFERED, **options})
 
 
+@pytest.mark.thorough
 def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
     """Standard output is the document and nothing else."""
     done = command("files", root, "--json")
@@ -473,6 +475,7 @@ def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_compaction_that_sorts_needs_no_spark(tmp_path: Path) -> None:
     """After `pip install` without the extra. [RC8]"""
     for first in (1, 2):
@@ -483,6 +486,7 @@ def test_a_compaction_that_sorts_needs_no_spark(tmp_path: Path) -> None:
     assert done.returncode == 0 and b"groups                  1\n" in done.stdout, done.stderr
 
 
+@pytest.mark.thorough
 def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> None:
     """After `pip install` without the extra: the part is named, and how to get Spark. [RC8]"""
     mc.write(pa.table({"a": [1, 9, 10]}), tmp_path / "t")
@@ -495,6 +499,7 @@ def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> No
     assert b"'.[spark]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
     """An ASCII terminal, as in many containers and cron jobs: characters it lacks are escaped, not a crash."""
     environment = {**BUFFERED, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

@@ -436,6 +436,7 @@ def test_tags_are_references(tmp_path: Path) -> None:
     assert found.metadata.refs["release ü"].snapshot_id == 2 and found.metadata.refs["main"].snapshot_id == table.version
 
 
+@pytest.mark.thorough
 def test_a_document_has_a_bounded_number_of_versions(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))

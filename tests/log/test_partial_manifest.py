@@ -160,6 +160,7 @@ predicates = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(25, 1_000))
 @given(entry_lists(), st.integers(0, 2**9 - 1), st.lists(predicates, min_size=1, max_size=4))
 def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(

@@ -113,6 +113,7 @@ def test_a_file_that_lacks_every_wanted_column_is_read_to_its_end_only() -> None
     assert len(store.asked) == 1
 
 
+@pytest.mark.thorough
 def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a task holds does not grow with its files."""
     store = Remote()
@@ -131,6 +132,7 @@ def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(mon
     assert ahead < len(store.asked) - 20  # asked for long before the last one
 
 
+@pytest.mark.thorough
 def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when the next portion is wanted: whoever takes them may be waiting for an earlier one, and nothing would be on its way. [RD14]"""
     store = Remote()

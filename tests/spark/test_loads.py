@@ -111,6 +111,7 @@ def test_tasks_write_the_parts_of_a_chunk_and_the_driver_commits_them_with_the_p
     check(root, origin)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_an_executor_that_is_killed_loses_and_doubles_no_row(driver: Driver, root: str, origin: Origin, moment: str) -> None:
     """Another attempt reads the part, under other names. [LD11] [SP2]"""
@@ -222,6 +223,7 @@ def test_what_changes_while_tasks_read_it_is_read_again(spark: Any, tmp_path: Pa
     assert ids(tmp_path / "t") == [0, 1]
 
 
+@pytest.mark.thorough
 def test_rows_of_other_columns_each_time_end_the_load(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_spark, "STARTS", 2)
     with pytest.raises(SourceError, match="all of it had other columns each time"):

@@ -50,6 +50,7 @@ def test_a_stream_is_taken_once(spark, root: str, tmp_path: Path, title: str) ->
     assert numbers(root) == list(range(30))
 
 
+@pytest.mark.thorough
 def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
     """Killed between two batches, run again, run when all is done; positions have gaps, also where a batch ends."""
     orders = [position for position in range(5_000) if position % 10 < 7 and not 1_400 <= position < 2_000]

@@ -62,6 +62,7 @@ def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, ru
     assert rows(spark.sql("SELECT count(*) FROM t")) == [(4,)]
 
 
+@pytest.mark.thorough
 def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
     """[SP50] [SP48] In views, in queries beside braces, before columns, and in statements that change the table."""
     name = quoted(NAME)
@@ -93,6 +94,7 @@ def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
     assert run("DELETE FROM t WHERE false").kind == "unchanged"
 
 
+@pytest.mark.thorough
 def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP47] Under two execution, several times, and while others commit."""
     mc.attach(spark, {"u": root})
@@ -120,6 +122,7 @@ def test_versions_times_and_tags(run: Any, root: str) -> None:
         run("SELECT * FROM t VERSION AS OF 'none'")
 
 
+@pytest.mark.thorough
 def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: str) -> None:
     """[SP47] Nor read alone, whatever way leads to it, if its table has a name: that name would be the newest version."""
     spark.table("t").createOrReplaceTempView("old")
@@ -136,6 +139,7 @@ def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: 
     assert rows(run("SELECT count(*) FROM mine")) == [(3,)]
 
 
+@pytest.mark.thorough
 def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root: str) -> None:
     """[SP49] In such a session they are names to Spark, and texts to this process."""
     mc.attach(spark, {NAME: root})
@@ -159,6 +163,7 @@ def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root:
         spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
 
 
+@pytest.mark.thorough
 def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
     """[SP47] [SP48] They are read, and never changed."""
     spark.range(2).createOrReplaceTempView("mine")
@@ -221,6 +226,7 @@ def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str
                 df.collect()
 
 
+@pytest.mark.thorough
 def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: str) -> None:
     """[SP48] The whole table, or the partitions that are written."""
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")
@@ -233,6 +239,7 @@ def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: st
     assert held(root) == [("2013-01-03", 10, 10.0)]
 
 
+@pytest.mark.thorough
 def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:
     """[SP48] [RC10] And rows that do not match it are refused."""
     found = run("INSERT INTO t REPLACE WHERE t.`n b` < 3 SELECT 'new', `n b` + 1, x FROM t WHERE `n b` = 1", key="r")
@@ -242,6 +249,7 @@ def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:
         run("INSERT INTO t REPLACE WHERE `n b` < 3 VALUES ('new', 4, 1)")
 
 
+@pytest.mark.thorough
 def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP48] [CF17] An INSERT OVERWRITE of the table's own rows conflicts with a commit since they were read."""
     read = mc.Table.read
@@ -272,6 +280,7 @@ def test_delete_and_update(run: Any, root: str) -> None:
     assert run("DELETE FROM t").rows_deleted == 1 and held(root) == []
 
 
+@pytest.mark.thorough
 def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> None:
     """[SP48]"""
     spark.createDataFrame([("2013-01-01", 1, 10.0), ("d", 4, 4.0)], "day string, `n b` long, x double").createOrReplaceTempView("s")
@@ -294,6 +303,7 @@ def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> 
         run("MERGE INTO t USING (SELECT * FROM t) s ON s.`n b` = t.`n b` WHEN MATCHED THEN UPDATE SET *")
 
 
+@pytest.mark.thorough
 def test_columns_and_properties(run: Any, root: str) -> None:
     """[SP48]"""
     table = mc.Table(root)

@@ -33,6 +33,7 @@ def place(azurite: Any, azure_root: Place, proxy: FaultProxy) -> Place:
     return Place(url=f"{azure_root.url}/{secrets.token_hex(8)}", options=reached)
 
 
+@pytest.mark.thorough
 def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> None:
     """[ST10] [ST13]"""
     for name, body in (("v/1", b"x" * 100), ("v/0", b""), ("v/2", bytes(40_000_000))):

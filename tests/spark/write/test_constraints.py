@@ -72,6 +72,7 @@ def test_constraints_are_added_and_dropped_by_statements(spark: SparkSession, pa
     assert list(mc.Table(path).constraints()) == ["positive"]
 
 
+@pytest.mark.thorough
 def test_a_stream_is_held_to_it(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """[CK2] [SP5]"""
     (tmp_path / "in").mkdir()
@@ -85,6 +86,7 @@ def test_a_stream_is_held_to_it(spark: SparkSession, path: str, tmp_path: Path) 
     assert amounts(path) == [1.0, 2.0]
 
 
+@pytest.mark.thorough
 def test_a_staged_job_is_read_by_spark(spark: SparkSession, path: str) -> None:
     """[CK5]"""
     staged = mc.write(spark.sql("SELECT 7L AS id, 5D AS amount, 'c' AS day"), path, publish=False)

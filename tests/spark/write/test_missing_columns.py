@@ -61,6 +61,7 @@ def test_an_overwrite_of_everything_has_every_column(spark, table: str) -> None:
     assert rows(table) == [(2, "2013-01-01", None)]
 
 
+@pytest.mark.thorough
 def test_a_streaming_query_ends_where_its_rows_have_no_partition(spark, table: str, tmp_path: Path) -> None:
     """Also one that ran until the column was renamed. [SC8]"""
     source, checkpoint = str(tmp_path / "input"), str(tmp_path / "checkpoint")

@@ -76,6 +76,7 @@ def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> N
     assert table.verify(deep=True).damages == 0
 
 
+@pytest.mark.thorough
 def test_a_large_change_by_tasks(spark: Any, frame: Any, tmp_path: Path) -> None:
     """Spark's own finders and rewriters keep each row in its partition. [RC1] [PT6]"""
     path = str(tmp_path / "t")
