@@ -71,7 +71,7 @@ comma := ,
 
 test: export HYPOTHESIS_PROFILE ?= $(if $(CI),ci,quick)
 test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
-	$(call run_tests,not thorough,6000,120,$(BIN)/mypy)
+	$(call run_tests,not thorough,6000,100,$(BIN)/mypy)
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
 	$(call run_tests,thorough,1000,50)

@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     the quick set."""
     out = left_out(item.nodeid for item in items if not {"thorough", "proof"} & {mark.name for mark in item.iter_markers()})
     for item in items:
-        if item.path.is_relative_to(REPO / "tests" / "spark"):
+        if str(item.path).startswith(f"{REPO}/tests/spark/"):
             item.add_marker(pytest.mark.spark)
         if item.nodeid in out:
             item.add_marker(pytest.mark.thorough)

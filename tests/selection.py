@@ -46,13 +46,16 @@ def collected(items: Iterable[pytest.Item]) -> Sequence[Collected]:
     """Of items that bear all of their marks; those of other repositories are nobody's here."""
     found = []
     known: dict[str, frozenset[str]] = {}
+    files: dict[Path, str | None] = {}  # file -> its name below the repository
     for item in items:
-        if not item.path.is_relative_to(REPO):
+        if item.path not in files:
+            files[item.path] = item.path.relative_to(REPO).as_posix() if item.path.is_relative_to(REPO) else None
+        if (file := files[item.path]) is None:
             continue
         texts = [inspect.getdoc(each) or "" for each in (getattr(item, "obj", None), getattr(item, "module", None))]
         own, of_module = (known.setdefault(text, cited(text)) for text in texts)
         marks = {mark.name for mark in item.iter_markers()}
-        node = item.path.relative_to(REPO).as_posix() + "::" + item.nodeid.partition("::")[2]
+        node = f"{file}::{item.nodeid.partition('::')[2]}"
         found.append(Collected(node=node, quick="thorough" not in marks, spark="spark" in marks, clauses=own, of_module=of_module))
     return found
 

@@ -271,6 +271,7 @@ def test_data_files_are_plain_parquet(tmp_path: Path) -> None:
 _counter = itertools.count()
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(
     st.lists(

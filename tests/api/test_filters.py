@@ -63,18 +63,21 @@ def _differing(table: mc.Table) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_reader_gives_the_rows_of_spark(tmp_path: Path, kind: str) -> None:
     """[RD7] [DF6] [OB7] [RD42]"""
     assert _differing(KINDS[kind](str(tmp_path / "t"))) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [own, adopted])
 def test_a_store_behind_a_network_gives_the_same_rows(make: Callable[[str], mc.Table], tmp_path: Path) -> None:
     """[RD7] [RD42]"""
     assert _differing(make(f"memory://filters/{tmp_path.name}")) == []
 
 
+@pytest.mark.thorough
 def test_many_files_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD7] [RD42]"""
     monkeypatch.setattr(engine_readers, "MOST_FILES", 1)

@@ -120,6 +120,7 @@ def test_a_job_does_not_survive_a_fork(tmp_path: Path, method: str, arguments: t
     assert job.commit().committed and mc.Table(tmp_path / "t").dataset().count_rows() == 1
 
 
+@pytest.mark.thorough
 def test_a_commit_whose_folder_cannot_be_made_durable_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut could take it back, although a second try finds the name taken. [ST2] [CM6]"""
     mc.write(pa.table({"x": [0]}), tmp_path / "t")

@@ -149,6 +149,7 @@ def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Ta
     assert without("pyspark", "pandas", "polars", call="print(t.to_arrow('flight').num_rows)", table=table) == f"{len(HOSTILE) + 1}\n"
 
 
+@pytest.mark.thorough
 def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
     """No row is added by a null, and files are chosen by the same condition. [RC8] [RD7]"""
     everything = table.to_arrow()
@@ -159,6 +160,7 @@ def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
         assert model and without("pyspark", call=call, table=table) == f"{expected!r} True\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "call", ["t.files('pmod(flight, 2) = 1')", "t.to_arrow(filter='pmod(flight, 2) = 1')", "t.plan_compaction(where='hash(place) = 1')"]
 )

@@ -140,6 +140,7 @@ def test_conflicts_warn_and_lost_creates_are_for_debugging(records: Records) -> 
     assert len(lost) == 1 and "another job won version 3" in lost[0].getMessage()
 
 
+@pytest.mark.thorough
 def test_a_program_without_logging_sees_nothing_and_the_library_sets_nothing_up(tmp_path: Path) -> None:
     """No handler but the one that drops, no level; a conflict is an exception, and no line on standard error."""
     script = f"""
@@ -296,6 +297,7 @@ def test_the_lines_of_the_page_are_ones_that_prometheus_reads(tmp_path: Path, mo
     assert all(abs(float(each[3]) - time.time()) < 60 for each in found if each)
 
 
+@pytest.mark.thorough
 def test_metrics_go_to_the_applications_provider_even_if_it_comes_later(tmp_path: Path) -> None:
     """In a process of its own: an application sets its provider once."""
     script = f"""
@@ -316,6 +318,7 @@ print({{m.name: sum(p.value for p in m.data.data_points) for r in data.resource_
     assert done.stdout.strip() == "{'manifestcommit.rows': 6}", done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("before", "env", "imported"),
     [

@@ -49,6 +49,7 @@ def test_an_unknown_column_is_said_with_the_arguments_name(path: str, called: Ca
         called(mc.Table(path), pc.field("nope") > 1)
 
 
+@pytest.mark.thorough
 def test_simulated_clocks_are_not_logged() -> None:
     """The theme sets clocks hours apart, of which the library would warn."""
     command = [sys.executable, "-m", "tests.simulator", "--seeds", "0:30"]

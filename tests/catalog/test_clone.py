@@ -92,6 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return root_of(request.param, request, tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_table_is_copied_into_each_kind_of_store_and_followed(place: Place, pair: tuple[str, str]) -> None:
     """[CN1] [CN3]"""
     source, _ = pair
@@ -127,6 +128,7 @@ def test_every_kind_of_change_arrives_under_its_number(pair: tuple[str, str]) ->
         assert (told["version"], told["operation"], told["key"]) == (there["version"], there["operation"], there["key"])
 
 
+@pytest.mark.thorough
 def test_manifests_runs_and_what_comes_back_are_copied(pair: tuple[str, str]) -> None:
     """Of a version with manifests only live files; those that a rollback brings back as soon as it does. [CN1]"""
     source, to = pair
@@ -184,6 +186,7 @@ def check_state(source: str, to: str) -> None:
         assert mc.Table(to).watermarks() == mc.Table(source).snapshot(version=version).watermarks
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("fault", ["dies_before", "dies_after", "answer_lost"])
 def test_a_call_that_ends_at_any_request_leaves_nothing_half_visible_and_is_repeated(
@@ -230,6 +233,7 @@ def stop_at(kind: str, name: str, source: str, to: str, reached: Any) -> None:
     mc.clone(source, to)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -251,6 +255,7 @@ def test_a_process_that_is_killed_is_followed_by_another(tmp_path: Path, kind: s
     check_same(source, to)
 
 
+@pytest.mark.thorough
 def test_calls_at_once_have_one_result() -> None:
     """Whatever the table does meanwhile, and wherever they stop. [CN2]"""
     for number in range(1, 40):

@@ -76,6 +76,7 @@ def mark(store: Store, folder: str) -> str:
 # --- finding ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_tables_are_found_on_each_kind_of_store(place: Place) -> None:
     """[LK1] [LK2]"""
     lake = mc.lake(place.url, place.options or None)
@@ -107,6 +108,7 @@ def test_folders_are_those_directly_below_on_each_kind_of_store(place: Place) ->
     assert set(folders(OnlyProtocol(store), "top/")) == wanted
 
 
+@pytest.mark.thorough
 def test_more_folders_than_a_page_are_all_found(rgw: Any) -> None:
     place = Place(url=f"s3://{rgw.bucket()}/deep", options=rgw.storage_options)
     store = place.open()
@@ -287,6 +289,7 @@ def test_a_table_is_not_renamed_and_the_error_says_what_to_do(tmp_path: Path) ->
 # --- dropping -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_dropped_table_is_gone_and_its_path_is_free(place: Place) -> None:
     """[LK4]"""
     lake = mc.lake(place.url, place.options or None)

@@ -93,6 +93,7 @@ def test_what_is_known_is_not_sent_again(lake: mc.Lake, server: Server) -> None:
     assert server.ask("/v1/namespaces", headers={"If-None-Match": lists}).status == 200
 
 
+@pytest.mark.thorough
 def test_a_table_without_an_export_is_listed_and_says_how_to_export_it(lake: mc.Lake, server: Server) -> None:
     """[LK5]"""
     for method in ("GET", "HEAD"):
@@ -296,6 +297,7 @@ def test_an_error_of_the_store_has_the_standards_form(lake: mc.Lake, error: Exce
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_command_serves_until_it_is_told_to_end(lake: mc.Lake, tmp_path: Path) -> None:
     """And shows its token nowhere. [LK8]"""
     file = tmp_path / "token"
@@ -313,6 +315,7 @@ def test_the_command_serves_until_it_is_told_to_end(lake: mc.Lake, tmp_path: Pat
         assert TOKEN not in shown and "Traceback" not in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("token", ["", "short", "with a space in it", "schlüssel-wort", "two-lines\nof-token", "\0" * 9])
 def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, tmp_path: Path, token: str) -> None:
     """By an error that does not show it. [LK8]"""
@@ -324,6 +327,7 @@ def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, tmp_path: Pat
     assert not token or token not in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -242,6 +242,7 @@ def test_after_a_rewind_a_watermark_is_lower_and_a_key_may_be_there_again(fed: F
     assert any("1 times one key in two versions" in each for each in check.check_chain(without))
 
 
+@pytest.mark.thorough
 def test_a_filter_that_leaves_a_file_out_is_found(fed: Fed) -> None:
     """[RD6] [RD7]"""
     table, version = mc.Table(fed.root), STEPS
@@ -466,6 +467,7 @@ def notes(*changes: Change) -> list[dict[str, object]]:
     return [{"what": "changing", "change": msgspec.to_builtins(change)} for change in changes]
 
 
+@pytest.mark.thorough
 def test_the_replay_is_what_the_library_does() -> None:
     """One after the other, of every kind. [RC2] [RC3] [RC7] [RC9] [RC10]"""
     url, dice, replay = f"memory://{TABLE}/replay", random.Random(1), Replay()

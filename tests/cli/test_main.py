@@ -270,6 +270,7 @@ def options_file(tmp_path: Path, rgw: Any) -> Path:
     return file
 
 
+@pytest.mark.thorough
 def test_doctor_says_that_a_store_is_not_safe(run: Run, rgw: Any, options_file: Path) -> None:
     """By its exit status, too. [ST1] [ST12]"""
     url = f"s3://{rgw.bucket(versioned=True)}/t"
@@ -297,6 +298,7 @@ def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkey
     assert (found.status, found.out) == (3, "") and "Not a directory" in found.err
 
 
+@pytest.mark.thorough
 def test_doctor_gives_python_what_it_prints(run: Run, tmp_path: Path) -> None:
     """[ST12]"""
     report = mc.Table(tmp_path / "t").doctor()
@@ -362,6 +364,7 @@ def commands_for(root: Path) -> list[list[str]]:
     return [[each[0], str(root), *each[1:]] for each in (["history"], ["describe"], ["files"], ["watermarks"], *more)]
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_user_named_reaches_the_terminal_as_a_command(run: Run, hostile: Path) -> None:
     """Keys, sources, properties, partition values, names of columns, bounds, the path itself: in tables and in errors. [LY1]"""
     wrong = (["history", f"{hostile}x"], ["describe", str(hostile), "--tag", f"t{ESCAPES}"], ["resolve", str(hostile), f"j{ESCAPES}"])
@@ -408,6 +411,7 @@ def row_end(rows: list[dict[str, Any]], value: Any) -> str:
     return f"{next(row['bytes'] for row in rows if row[f'p{ESCAPES}'] == value):,}"
 
 
+@pytest.mark.thorough
 def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> None:
     """[CM16]"""
     with mc.begin(tmp_path / "t") as job:
@@ -456,6 +460,7 @@ def command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[byte
     return subprocess.run(given, capture_output=True, check=False, timeout=60, **{"env": BUFFERED, **options})
 
 
+@pytest.mark.thorough
 def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
     """Standard output is the document and nothing else."""
     done = command("files", root, "--json")
@@ -472,6 +477,7 @@ def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_compaction_that_sorts_needs_no_spark(tmp_path: Path) -> None:
     """After `pip install` without the extra. [RC8]"""
     for first in (1, 2):
@@ -482,6 +488,7 @@ def test_a_compaction_that_sorts_needs_no_spark(tmp_path: Path) -> None:
     assert done.returncode == 0 and b"groups                  1\n" in done.stdout, done.stderr
 
 
+@pytest.mark.thorough
 def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> None:
     """After `pip install` without the extra: the part is named, and how to get Spark. [RC8]"""
     mc.write(pa.table({"a": [1, 9, 10]}), tmp_path / "t")
@@ -494,6 +501,7 @@ def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> No
     assert b"'.[spark]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
     """An ASCII terminal, as in many containers and cron jobs: characters it lacks are escaped, not a crash."""
     environment = {**BUFFERED, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

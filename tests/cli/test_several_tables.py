@@ -27,6 +27,7 @@ def names(lake: Lake) -> list[str]:
     return [f"{url} {info.name}" for url in lake.urls for info in open_store(url).list("")]
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_writes_nothing_although_a_coordinator_has_left_something(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the rollback itself aborts that, and it is of the table that has it. [MT9] [SE4]"""
     stopped(lake.parts(), 2)
@@ -64,6 +65,7 @@ def test_what_names_no_version_of_another_table_is_refused(lake: Lake, capsys: p
     assert "invalid --together-with" in capsys.readouterr().err and names(lake) == before
 
 
+@pytest.mark.thorough
 def test_another_tables_path_is_shown_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever writes a table's metadata chooses it. [LY1] [SE2]"""
     paths = [f"memory://hostile paths/{name}\x9b31m\u202e\u2028 é" for name in "ab"]

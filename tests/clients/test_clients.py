@@ -48,6 +48,7 @@ def test_an_unexpected_fault_and_one_that_is_gone_are_objected_to() -> None:
     assert not objections("disk", {"pyiceberg": {"null list of structs": "wrong values: items", "empty": run.SAME}}, RIGHT)
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_with_rows_is_found(tmp_path: Path) -> None:
     """Values, columns, numbers of rows, and values of one row in another."""
     made = run.make(str(tmp_path), names=["all types"], large=False)["all types"]
@@ -68,6 +69,7 @@ def test_what_is_wrong_with_rows_is_found(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_client_that_ends_its_process_costs_only_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run.make(str(tmp_path), names=["empty"], large=False)["empty"]
     jobs = [

@@ -288,6 +288,7 @@ def test_gc_keeps_the_history_that_a_prepared_job_is_based_on(root: str) -> None
 APPEND = "import sys, pyarrow, manifestcommit; manifestcommit.write(pyarrow.table({'id': [3], 'day': ['x']}), sys.argv[1])"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lost", ["metadata", "polars", "kept", "given", "own commit", "older version", "append"])
 def test_rows_that_lost_their_version_are_warned_of(root: str, caplog: pytest.LogCaptureFixture, lost: str) -> None:
     """Where another process has committed since they were read: only then something is lost. [CF17]"""

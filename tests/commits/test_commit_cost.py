@@ -79,6 +79,7 @@ def test_a_file_costs_the_same_in_a_table_of_millions(files: int) -> None:
     assert large[2] - sent < 200_000 and large[3] - fetched < 200_000
 
 
+@pytest.mark.thorough
 def test_a_file_costs_the_same_after_many_commits() -> None:
     """Also while the head carries all that its budgets let it. [CM12] [CM25]"""
     store = CountingStore(MemoryStore(f"scale-{secrets.token_hex(8)}"))

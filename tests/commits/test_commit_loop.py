@@ -146,6 +146,7 @@ def tiny(set_budgets: SetBudgets) -> None:
     set_budgets(inline_entry_bytes=600, inline_keys=2, inline_jobs=2, inline_removed_bytes=4, fan_in=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tiny")
 def test_every_version_is_exact_where_every_commit_spills_and_merges() -> None:
     """[CM12] [OB9] [OB11]"""
@@ -163,6 +164,7 @@ def test_every_version_is_exact_where_every_commit_spills_and_merges() -> None:
                 assert record is not None and record.version == known[key]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tiny")
 def test_runs_are_sorted_and_free_of_duplicates() -> None:
     """[OB11]"""
@@ -179,6 +181,7 @@ def test_runs_are_sorted_and_free_of_duplicates() -> None:
         assert len(runs) < 12
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tiny")
 def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
     """What was merged for the lost attempt must not hide what the winner removed. [CM12] [OB9]"""

@@ -190,6 +190,7 @@ def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.R
     return results
 
 
+@pytest.mark.thorough
 def test_of_runs_that_meet_and_die_anywhere_the_work_of_one_is_in_all_of_its_tables() -> None:
     """Some find an earlier attempt in some tables only, and some have fewer tables. [AB6] [MT1] [MT3] [MT6] [MT9]"""
     seen: Counter[str] = Counter()

@@ -216,6 +216,7 @@ def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[Tab
     return False
 
 
+@pytest.mark.thorough
 def test_who_dies_while_it_aborts_leaves_all_or_nothing() -> None:
     """[MT11] [AB4]"""
     for after in itertools.count():

@@ -28,6 +28,7 @@ def test_the_page_for_operators_computes_with_the_codes_constants() -> None:
         assert said in text
 
 
+@pytest.mark.thorough
 def test_the_page_for_operators_says_what_is_computed(tmp_path: Path) -> None:
     """[CM12]"""
     like = Life(str(tmp_path / "t"), None, maintained=False).session.open().snapshot

@@ -48,6 +48,7 @@ def run_batch(store: CountingStore, number: int) -> Counter[str]:
     return store.requests()
 
 
+@pytest.mark.thorough
 def test_each_batch_costs_the_same_requests() -> None:
     """[KY6] [IV10] [CM12] However many batches there were."""
     store = CountingStore(memory())

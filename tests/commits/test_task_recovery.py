@@ -476,6 +476,7 @@ def run(store: Store) -> None:
     written(store, 7).commit()
 
 
+@pytest.mark.thorough
 def test_a_crash_at_any_call_and_the_rerun_is_exact() -> None:
     """And from the finished task on it reads nothing again. [IV3] [AB6]"""
     base = table()

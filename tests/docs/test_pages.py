@@ -19,6 +19,7 @@ INSTALLS = ("pip install ", "make ", "export ")
 EXAMPLES = {"py", "sql", "yaml"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in WITH_BLOCKS if not needs(NAMES[name])])
 def test_a_page_runs_as_it_stands(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -48,6 +48,7 @@ def load(server: Server, table: mc.Table) -> None:
         table.merge(rows, on="id", watermarks={"orders": (start, end)})
 
 
+@pytest.mark.thorough
 def test_no_row_of_four_writers_is_lost_whenever_it_commits(server: Server, tmp_path: Path) -> None:
     """By the serial id, read at the same moments, some are."""
     table = mc.create_table(tmp_path / "orders", SCHEMA)
@@ -78,6 +79,7 @@ def test_a_row_that_is_updated_comes_again(server: Server, tmp_path: Path) -> No
     assert sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()) == [(1, 5), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Server, tmp_path: Path) -> None:
     """Of transactions that changed nothing, ids are given again, but for what the page's second statement makes durable."""
     table = mc.create_table(tmp_path / "orders", SCHEMA)
@@ -106,6 +108,7 @@ def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
     assert sorted((row["id"], row["amount"]) for row in found) == [(1, 1), (1, 5), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_the_page_on_loads_applies_what_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with running() as server:
@@ -120,6 +123,7 @@ def test_the_page_on_loads_applies_what_is_deleted(tmp_path: Path, monkeypatch: 
     assert mc.Table("shop-orders").to_arrow(["id", "amount"]).to_pylist() == [{"id": 2, "amount": 5}]
 
 
+@pytest.mark.thorough
 def test_the_page_on_loads_loads_whole_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[LD12]"""
     monkeypatch.chdir(tmp_path)

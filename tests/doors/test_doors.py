@@ -40,6 +40,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return found
 
 
+@pytest.mark.thorough
 def test_no_hostile_call_ends_in_an_error_of_another_kind(made: list[dict[str, Any]]) -> None:
     """0 of all. [SE3]"""
     assert len(made) > 9_000 / PARTS

@@ -112,6 +112,7 @@ def test_a_job_that_was_ended_or_holds_nothing_says_nothing(tmp_path: Path, name
     assert texts == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("held", ["job", "[job]", "exec('job.me = job')"])
 def test_nothing_is_said_when_the_interpreter_ends(tmp_path: Path, held: str) -> None:
     """[CM10]"""

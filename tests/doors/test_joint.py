@@ -176,6 +176,7 @@ def test_the_rank_chooses_the_table_that_decides(lake: list[str]) -> None:
     assert len(mc.Table(lake[1]).snapshot().joint) == 2 and mc.Table(lake[1]).snapshot().rank == -3
 
 
+@pytest.mark.thorough
 def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
     """[MT8] [CH1]"""
     for path in lake[:2]:

@@ -68,6 +68,7 @@ def calls_of(path: str, format: str) -> list[Call]:
     return store.calls
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_a_first_export_holds_one_manifest_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     """Not those that it has read, nor, for a Delta log, all files of a version at once. [EX2]"""
@@ -84,6 +85,7 @@ def test_a_first_export_holds_one_manifest_at_a_time(tmp_path: Path, monkeypatch
     assert pa.total_allocated_bytes() - before <= 2 * one and not loaded
 
 
+@pytest.mark.thorough
 def test_others_plan_the_files_that_this_library_plans(path: str) -> None:
     """[EX1] [EX8]"""
     from pyiceberg.table import StaticTable

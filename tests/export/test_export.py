@@ -91,6 +91,7 @@ assert "manifestcommit.api" not in sys.modules
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "program",
     [
@@ -211,6 +212,7 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
     assert hint.read_text() == "3"
 
 
+@pytest.mark.thorough
 def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
     """[EX2]"""
     table = exported(str(tmp_path / "t"))
@@ -301,6 +303,7 @@ def test_how_far_an_export_is_behind_is_told(tmp_path: Path, capsys: pytest.Capt
 
 
 # --- what is put --------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
     """[EX5]"""
     found = []
@@ -360,6 +363,7 @@ def test_keys_and_watermarks_are_in_the_summary(tmp_path: Path) -> None:
     assert last["manifestcommit.keys"] == ["ü key"] and last["manifestcommit.watermarks"] == {"topic": 17}
 
 
+@pytest.mark.thorough
 def test_a_damaged_document_is_made_again(tmp_path: Path) -> None:
     """Whoever can write below the root can damage it, and no export then fails for long. [EX2]"""
     table = exported(str(tmp_path / "t"))
@@ -436,6 +440,7 @@ def test_tags_are_references(tmp_path: Path) -> None:
     assert found.metadata.refs["release ü"].snapshot_id == 2 and found.metadata.refs["main"].snapshot_id == table.version
 
 
+@pytest.mark.thorough
 def test_a_document_has_a_bounded_number_of_versions(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))

@@ -235,6 +235,7 @@ def iceberg_value(transform: Transform[Any, Any], kind: IcebergType, value: pa.S
     return transform.transform(kind)(known.as_py())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transforms_of_iceberg(tmp_path: Path, name: str) -> None:
     """Each file is checked to hold the values that Iceberg says; what is written later goes on by them. [AF4] [PT5]"""
@@ -546,6 +547,7 @@ def test_columns_that_were_renamed_are_adopted_by_their_ids(
     assert rows(duckdb_iceberg(str(tmp_path / "t")), schema) == found
 
 
+@pytest.mark.thorough
 def test_an_adoption_that_rewrites_and_dies_is_completed(tmp_path: Path) -> None:
     """After every call of the store: nothing is listed twice, nothing is missing. [AF2] [AF4]"""
     for number in range(1, 60):

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
+import pytest
 from tests.export.clients import duck, expected, rows
 from tests.export.kinds import numbered
 
@@ -17,6 +18,7 @@ from manifestcommit.export.spark_catalog import LOG
 from manifestcommit.store import StorageOptions, open_store
 
 
+@pytest.mark.thorough
 def test_clients_read_exports_on_s3(rgw: Any) -> None:
     """[EX1] [EX2]"""
     url, options = f"s3://{rgw.bucket()}/lake/flights", rgw.storage_options
@@ -58,6 +60,7 @@ def test_clients_read_exports_on_s3(rgw: Any) -> None:
     assert rows(pa.table(read), schema) == wanted
 
 
+@pytest.mark.thorough
 def test_tables_of_other_formats_are_adopted_on_s3(rgw: Any) -> None:
     """With the options that reach the table, and no others. [AF4]"""
     options = rgw.storage_options

@@ -343,6 +343,7 @@ def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> Non
     assert now is not None and [each.path for each in now.files if each.start is not None], "also where the history is gone that tells"
 
 
+@pytest.mark.thorough
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_budgets: SetBudgets, tight: None) -> None:
     """[GC11] [CM12]"""
     set_budgets(fan_in=100)  # nothing is merged yet

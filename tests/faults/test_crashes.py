@@ -105,6 +105,7 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
         assert faulty.count < number, "a call that failed was not told"
 
 
+@pytest.mark.thorough
 def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:
     """[IV3] [CM13] [LY9]"""
     schema = evolution.assign_new_ids(

@@ -189,6 +189,7 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("grace_s", [0.0, 86_400.0])
 def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) -> None:

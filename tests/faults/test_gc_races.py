@@ -108,6 +108,7 @@ def test_whatever_happens_before_any_call_of_a_gc_is_kept(act: str) -> None:
         check_now_and_then(store)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("work", ["append", "overwrite", "two commits"])
 def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, count: int) -> None:
@@ -129,6 +130,7 @@ def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, c
     assert (fenced > 0) == (count == 2)
 
 
+@pytest.mark.thorough
 def test_a_prepared_commit_at_any_call_of_a_gc() -> None:
     """[AB3] [AB5] [IV7]"""
     base = table()
@@ -163,6 +165,7 @@ def test_adding_a_file_that_gc_condemns_is_one_or_the_other() -> None:
     assert outcomes == {True, False}
 
 
+@pytest.mark.thorough
 def test_a_file_that_was_removed_and_is_added_again_is_not_taken_by_a_gc_that_runs() -> None:
     """Its name carries an old job: whoever adds it is fenced where gc may be about to delete it. [CM2] [GC5] [IV7]"""
     base = memory()
@@ -226,6 +229,7 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
     assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("ask", ["resolve", "commit", "abort", "add its file"])
 def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_damage(ask: str) -> None:
@@ -259,6 +263,7 @@ def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_dam
     assert read_ids(base) == [*range(9), *range(20, 40)]
 
 
+@pytest.mark.thorough
 def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:
     """No job wrote it, so its name alone protects nothing; nor may it go while an older version that can be read lists it. [GC6] [AF2]"""
     base = memory()
@@ -344,6 +349,7 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
 STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "untag", "rollback", "gc", "gentle gc")
 
 
+@pytest.mark.thorough
 @settings(max_examples=10)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=12), st.booleans())
 def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[tuple[str, int]], is_tight: bool) -> None:
@@ -384,6 +390,7 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         forget(store)
 
 
+@pytest.mark.thorough
 def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
     """[GC4] [GC7] [IV8]"""
     base = table()

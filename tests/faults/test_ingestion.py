@@ -161,6 +161,7 @@ def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(befo
     assert 2 <= landed < total, "some deaths came after the create, most before it"
 
 
+@pytest.mark.thorough
 def test_a_rerun_that_does_not_look_is_told_by_its_key() -> None:
     """An orchestrator that starts the very same run again, whatever became of the first. [KY3] [KY5] [IV3]"""
     base = earlier()

@@ -226,6 +226,7 @@ def rows_of(paths: list[str]) -> list[int]:
     return counts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("written", [1, 2])
 def test_a_rerun_reads_only_what_the_dead_process_had_not_written(lake: list[str], written: int) -> None:
     """[AB6] [MT1]"""

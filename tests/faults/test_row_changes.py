@@ -67,6 +67,7 @@ DYING: list[tuple[Callable[[Store], Any], Callable[[Store], mc.Outcome], int]] =
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize(("prepare", "publish", "step"), DYING)
 def test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(
@@ -100,6 +101,7 @@ NEW: dict[str, tuple[int, Partition]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mine", DELETIONS)
 @pytest.mark.parametrize("kind", ["delete", "update", "overwrite"])
 def test_a_row_change_meets_a_winner(base: tuple[MemoryStore, bool], kind: str, mine: str, set_budgets: SetBudgets) -> None:  # noqa: F811

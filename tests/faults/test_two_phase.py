@@ -136,6 +136,7 @@ def test_a_create_that_lands_late_never_undoes_what_was_told(first: str, second:
     check_decided(store, job, {told}, 77)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", FINISHERS)
 @pytest.mark.parametrize("second", FINISHERS)
 def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late(first: str, second: str) -> None:
@@ -456,6 +457,7 @@ def dead_job(root: str) -> str:
     return Path(root, "name of the job").read_text()
 
 
+@pytest.mark.thorough
 def test_another_process_commits_what_this_one_prepared(root: str) -> None:
     """[AB3]"""
     store = LocalStore(root)
@@ -479,6 +481,7 @@ def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: s
     check_table(store)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", [False, True], ids=["at its put", "after it"])
 def test_a_task_that_dies_at_prepare_or_after_it_is_committed_once(root: str, after: bool) -> None:
     """[AB3] [KY3]"""
@@ -503,6 +506,7 @@ HALF_WAY = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", HALF_WAY)
 def test_a_committer_that_dies_half_way_is_taken_over_by_the_next(root: str, where: str) -> None:
     """Several prepared jobs, some of them committed: the next committer commits them all again. [AB3] [CM1] [IV4]"""

@@ -33,6 +33,7 @@ def dictionaries(file: Path) -> dict[str, bool]:
     return {chunk.column(at).path_in_schema: chunk.column(at).has_dictionary_page for at in range(chunk.num_columns)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", [None, "few"])
 def test_what_repeats_has_a_dictionary_and_what_does_not_has_none(tmp_path: Path, part: str | None) -> None:
     """[DF5] Nested columns, names with dots and columns with few values keep theirs; every row comes back."""

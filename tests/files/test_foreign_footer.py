@@ -195,6 +195,7 @@ def test_a_child_that_does_not_end_is_killed(judge: foreign_footer._Judge, monke
     assert child.returncode is not None
 
 
+@pytest.mark.thorough
 def test_one_child_reads_all_footers_and_ends_with_its_parent() -> None:
     """[AF3] To start one takes longer than to read a thousand footers. No process is left behind."""
     code = """
@@ -217,6 +218,7 @@ print(first.pid)
     assert (read.returncode, read.stdout) == (0, b"")
 
 
+@pytest.mark.thorough
 def test_a_forked_process_has_a_child_of_its_own(judge: foreign_footer._Judge) -> None:
     """[AF3]"""
     assert rows_in(written()) == 4

@@ -89,6 +89,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @given(
     batches=st.lists(st.lists(st.tuples(HOSTILE, st.none() | st.booleans()), max_size=12), max_size=5),
     partitioned=st.sampled_from([(), ("p",), ("q", "p")]),
@@ -355,6 +356,7 @@ def test_a_store_that_takes_half_a_write_is_an_error() -> None:
 
 
 # --- how files look ---------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_small_batches_make_full_row_groups() -> None:
     """10,000-row batches do not become 10,000-row groups. [DF3]"""
     store = fresh_store()

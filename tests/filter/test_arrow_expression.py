@@ -144,6 +144,7 @@ def test_what_is_no_expression_is_an_error(filter: Any) -> None:
         parse_expression(filter, SCHEMA)
 
 
+@pytest.mark.thorough
 def test_thousands_of_terms_cost_thousands_of_steps() -> None:
     """Filters are put together by programs: one term per hour of a year must neither hang nor overflow. [RD6]"""
     terms = [F("long") == number for number in range(8_760)]
@@ -198,6 +199,7 @@ def expressions(names: Sequence[str]) -> st.SearchStrategy[pc.Expression]:
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(80, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True))
 def test_no_file_with_a_row_that_pyarrow_keeps_is_skipped_and_the_meaning_is_pyarrows(data: st.DataObject, names: list[str]) -> None:

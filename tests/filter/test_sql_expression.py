@@ -458,6 +458,7 @@ def test_each_term_that_is_understood_skips_files() -> None:
     assert pruning("`not`(`in`(i, 5))", SCHEMA, Session()) == Not(arg=five)
 
 
+@pytest.mark.thorough
 def test_thousands_of_terms_are_pruned_by() -> None:
     """Or are unknown, as nested calls are: no stack overflows. [RD6]"""
     terms = [f"i = {number}" for number in range(5_000)]

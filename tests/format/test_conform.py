@@ -56,6 +56,7 @@ def batches(draw: st.DrawFn) -> tuple[Schema, pa.RecordBatch]:
     return schema, pa.RecordBatch.from_arrays(arrays, schema=exact)
 
 
+@pytest.mark.thorough
 @given(batches(), st.randoms(use_true_random=False), st.integers(0, 5))
 def test_a_batch_keeps_its_values(made: tuple[Schema, pa.RecordBatch], random: Any, start: int) -> None:
     """[SC3] Whatever the order of its columns, whatever slice of a larger batch it is."""

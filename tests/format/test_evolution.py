@@ -77,6 +77,7 @@ def test_a_table_s_own_columns_fit(schema: Schema) -> None:
     assert fit(schema, other, merge=False) == ()
 
 
+@pytest.mark.thorough
 @given(ALIKE, ALIKE)
 def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
     """[SC3] [SC5] Or the two cannot be merged; never does an edit touch what it need not."""

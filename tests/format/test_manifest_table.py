@@ -92,6 +92,7 @@ def to_table(entries: list[Entry], schema: Schema = SCHEMA) -> pa.Table:
     return manifest_table.to_table(entries, schema=schema, partition_by=BY)
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(one=entry_lists(), two=entry_lists(), gone=st.integers(0, 255))
 def test_united_manifests_hold_the_entries_of_all(one: list[Entry], two: list[Entry], gone: int) -> None:

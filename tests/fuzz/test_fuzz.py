@@ -24,6 +24,7 @@ def test_hostile_objects_are_refused_by_name(kind: str, seeds: range) -> None:
     assert not findings, "\n".join(f"seed {seed}: {text}" for seed, text in findings.values())
 
 
+@pytest.mark.thorough
 def test_parquet_that_lies_ends_no_process() -> None:
     """[AF3] [SE2] Footers and pages of data files and manifests: no abort, no hang, no gigabyte. In a process that can be forked."""
     asked = ["--target", "parquet", "--seed", "1", "--rounds", str(rounds(25, 2_000)), "--json"]
@@ -60,6 +61,7 @@ for seed, ended in each_in_child(work, range(1, 7), 1.0):
 """
 
 
+@pytest.mark.thorough
 def test_a_child_that_dies_or_never_ends_is_seen() -> None:
     """The fuzzer sees what it is there for, of each round by itself, and goes on with the next one. [OB4]"""
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -19,6 +19,7 @@ from tests.fuzz.targets import without_waiting
 import manifestcommit as mc
 
 
+@pytest.mark.thorough
 def test_whatever_lets_bytes_of_others_in_has_a_target() -> None:
     """[OB4] A decoder that is new needs a line in the inventory, and a target."""
     found = inventory.places()

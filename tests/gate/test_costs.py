@@ -36,6 +36,7 @@ def counted(tmp_path: Path) -> CountingStore:
 URL = "counted://t"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("constraints", [None, {"positive": "amount > 0"}])
 def test_a_table_without_constraints_loads_and_parses_nothing_for_them(tmp_path: Path, constraints: dict[str, str] | None) -> None:
     """No module of the gate, and no parser. [CK1]"""

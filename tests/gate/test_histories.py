@@ -89,6 +89,7 @@ def test_who_learns_of_a_violation_has_met_one(others: list[Operation]) -> None:
     assert check([*others, append(2, 3, 3, "x"), adding]) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["unproven rows", "checked by name", "constraints of the base", "two of one name"])
 def test_the_history_alone_shows_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nobody who looks at objects: by what actors were told, and readers read. [CK1] [CK2] [CK3] [CK4]"""

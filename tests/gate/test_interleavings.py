@@ -109,6 +109,7 @@ class World:
                 assert not wrong, f"version {version} has {wrong} beside {name}: {each.condition}"
 
 
+@pytest.mark.thorough
 @given(st.lists(ACTS, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_no_version_holds_a_row_that_violates_one_of_its_constraints(acts: list[tuple[str, Any]]) -> None:

@@ -60,6 +60,7 @@ def test_a_rerun_by_key_does_neither_twice(path: Path) -> None:
         mc.write(rows(1.0), path, key="k")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("door", ["write", "load"])
 def test_rows_that_do_not_fit_leave_no_table_of_refused_ones(path: Path, tmp_path: Path, door: str) -> None:
     """[CK7] [LD13]"""

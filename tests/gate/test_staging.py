@@ -74,6 +74,7 @@ def test_an_overwrite_shows_what_it_would_leave(path: Path) -> None:
     assert ids(staged.rows()) == [7]
 
 
+@pytest.mark.thorough
 def test_any_process_reads_and_publishes_it(path: Path) -> None:
     """[CK5] [AB3]"""
     staged = stage(path, rows(4), key="k")

@@ -160,6 +160,7 @@ predicates = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(25, 1_000))
 @given(entry_lists(), st.integers(0, 2**9 - 1), st.lists(predicates, min_size=1, max_size=4))
 def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(
@@ -358,6 +359,7 @@ def test_a_manifest_that_can_be_read_by_parts_is_a_plain_parquet_file() -> None:
 ALL, ONE = Compare(op=">=", column=("i",), value=0), Compare(op="=", column=("i",), value=45)
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(40, 4_000))
 @given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([ALL, ONE]))
 def test_no_flipped_byte_changes_what_a_filter_finds(at: int, flip: int, predicate: Predicate) -> None:

@@ -28,6 +28,7 @@ RULES = "manifestcommit/protocol/conflict.py"
 INVARIANTS = {clause for clause in HELD if clause.startswith("IV")}
 
 
+@pytest.mark.thorough
 def test_what_is_taken_out_is_there_once_and_leaves_a_program() -> None:
     """Whatever does not: the functions that are changed are compiled, and of several edits the whole modules."""
     wrong = {}
@@ -59,6 +60,7 @@ def test_a_record_of_another_form_is_told(line: str) -> None:
         read_table(line)
 
 
+@pytest.mark.thorough
 def test_their_tests_and_clauses_are_there() -> None:
     nodes = {node.partition("[")[0]: name for name, each in MUTANTS.items() for node in each.tests}
     missing = {name: node for node, name in nodes.items() if node.partition("::")[2] not in functions_of(node.partition("::")[0])}
@@ -116,6 +118,7 @@ def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(
     assert not survived.killed and not survived.trouble
 
 
+@pytest.mark.thorough
 def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
     (broken,) = read_table(
         "breaks the import [IV1 CM4] Nothing is tested then.\n"
@@ -137,6 +140,7 @@ def test_functions_are_exchanged_for_everyone_who_has_imported_them_and_come_bac
         pass
 
 
+@pytest.mark.thorough
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--json", "--only", "fence"]) == 0
     (line,) = capsys.readouterr().out.splitlines()

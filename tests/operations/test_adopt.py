@@ -605,6 +605,7 @@ def tight(set_budgets: SetBudgets) -> None:
     set_budgets(inline_entry_bytes=500, adopted_entries=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("fault", get_args(Fault))
 @pytest.mark.parametrize("files", some([4, 1], 1))
@@ -634,6 +635,7 @@ def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault
         check_table(store)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("files", some([4, 1], 1))
 def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: int) -> None:

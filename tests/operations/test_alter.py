@@ -352,6 +352,7 @@ def _run(statements: str, table: mc.Table, copy: Path) -> None:
     assert done.stdout.strip() == statements.strip()
 
 
+@pytest.mark.thorough
 def test_no_call_on_the_dataset_of_a_renamed_table_ends_the_process(renamed: mc.Table, tmp_path: Path) -> None:
     """Each works, or says what to call instead; none crashes, and none shows other names or rows. [RD2] [RD7]"""
     _run(WHOLE_READS, renamed, tmp_path / "copy")
@@ -366,6 +367,7 @@ assert dataset.head(1, batch_size=10).num_rows == 1
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("time", range(2))  # what a race decides may go well once
 def test_a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end(root: Path, tmp_path: Path, time: int) -> None:
     """The rest is not read ahead while the interpreter ends: no abort, no hang. [RD2]"""
@@ -432,6 +434,7 @@ class _Model:
         return [{"id": at, **{name: row.get(each) for name, (each, _) in self.columns.items()}} for at, row in enumerate(self.rows)]
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(25, 400))
 @given(st.lists(operations, max_size=7))
 def test_any_sequence_of_changes_shows_what_a_model_of_columns_shows(steps: list[tuple[str, Any]]) -> None:

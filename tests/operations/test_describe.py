@@ -179,6 +179,7 @@ def test_a_rewind_into_the_middle_of_a_batch_drops_its_key(store: MemoryStore) -
     assert positions(store) == {SOURCE: 15}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("budget", [0, 2, 100])
 def test_keys_that_were_spilled_are_dropped_as_well(store: MemoryStore, set_budgets: SetBudgets, budget: int) -> None:
     """Runs never change: newer records say that a key was dropped, through merges and a second drop. [WM5] [OB11]"""

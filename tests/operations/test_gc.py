@@ -361,6 +361,7 @@ def test_nothing_of_what_is_listed_stays_in_memory(tmp_path: Path) -> None:
     assert 900 < most < 1_700, "a request's worth of names that are to be deleted, those being compared, the hundred that the report tells"
 
 
+@pytest.mark.thorough
 def test_requests_follow_versions_and_manifests_and_not_files(tmp_path: Path, set_budgets: SetBudgets) -> None:
     """Ten times as many files cost one more list of nothing, and deletes of what is dead. [GC4] [GC5]"""
     set_budgets(inline_entry_bytes=0)
@@ -416,6 +417,7 @@ def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.Ca
 
 
 # --- a real S3 server -----------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     """[GC1] [GC5] [GC9] [IV7]"""
     place, options = f"s3://{rgw.bucket()}/lake/a b%+é", rgw.storage_options

@@ -269,6 +269,7 @@ def test_gc_keeps_a_dropped_key_while_a_job_from_before_can_commit(store: Memory
     assert refused.value.rule == "key_was_set_back"
 
 
+@pytest.mark.thorough
 def test_gc_drops_what_no_job_can_need_any_more_and_nothing_earlier(store: MemoryStore) -> None:
     """[WM6] [KY7] [KY4]"""
     write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})

@@ -49,6 +49,7 @@ def test_the_command_line_loads_a_table_only_for_a_command(arguments: list[str])
     assert not found & {"manifestcommit.api", "manifestcommit.table", "manifestcommit.job"}
 
 
+@pytest.mark.thorough
 def test_rich_is_loaded_for_a_terminal_only(tmp_path: Path) -> None:
     """Neither a write nor a command whose output nobody looks at loads it."""
     found = loaded(
@@ -64,6 +65,7 @@ def test_the_first_name_loads_no_extra() -> None:
     assert not roots(found) & OF_EXTRAS
 
 
+@pytest.mark.thorough
 def test_small_row_changes_load_no_module_for_scans(tmp_path: Path) -> None:
     """Loading pyarrow.dataset takes longer than deleting a row; fsspec is for other stores. [RC8]"""
     root = str(tmp_path / "t")
@@ -75,6 +77,7 @@ def test_small_row_changes_load_no_module_for_scans(tmp_path: Path) -> None:
     assert "pyarrow.parquet" in found and not found & {"pyarrow.dataset", "fsspec", "asyncio"}
 
 
+@pytest.mark.thorough
 def test_sqlglot_is_loaded_at_the_first_text_only(tmp_path: Path) -> None:
     """Its import takes longer than a small commit."""
     root = str(tmp_path / "t")
@@ -86,6 +89,7 @@ def test_sqlglot_is_loaded_at_the_first_text_only(tmp_path: Path) -> None:
     assert "sqlglot" in roots(loaded(code + "\nt.to_arrow(filter='id > 1')"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["spark.datasource", "spark.scan", "spark.writing"])
 def test_workers_of_spark_load_no_public_names(module: str) -> None:
     """Each of Spark's Python workers imports one of these; the public calls are for drivers."""
@@ -117,6 +121,7 @@ def test_a_name_is_found_while_another_thread_is_about_to_set_the_modules_attrib
     assert "manifestcommit.job" in loaded(moment)
 
 
+@pytest.mark.thorough
 def test_a_name_loads_what_it_needs_and_no_other_door() -> None:
     """Counts may only fall."""
     ceilings = {"errors.UsageError": 6, "write": 88, "Table": 150, "transaction": 155}

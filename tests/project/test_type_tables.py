@@ -16,11 +16,13 @@ HIDDEN = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["format/fields.py", "format/values.py", *HIDDEN])
 def test_a_module_that_decides_by_type_is_listed(module: str) -> None:
     assert module in type_tables()
 
 
+@pytest.mark.thorough
 def test_a_module_that_names_no_type_is_not_listed() -> None:
     assert "protocol/apply.py" not in type_tables()
 

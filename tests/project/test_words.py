@@ -116,6 +116,7 @@ def test_pages_use_the_fields_terms() -> None:
     assert not problems, "\n".join(["", *problems])
 
 
+@pytest.mark.thorough
 def test_docstrings_and_messages_use_the_fields_terms() -> None:
     problems = [problem for where, text in of_package() for problem in judged(where, text, MESSAGE_PATTERNS)]
     assert not problems, "\n".join(["", *problems])

@@ -124,6 +124,7 @@ def test_a_query_that_goes_on_under_another_name_is_the_same_query() -> None:
     assert read_ids(store) == [0, 1, 2, 3]
 
 
+@pytest.mark.thorough
 def test_a_crash_at_any_call_of_a_batch_and_its_replay_leave_it_there_once() -> None:
     """[KY6] [IV3]"""
     base = memory()

@@ -21,6 +21,7 @@ from manifestcommit.testing import CountingStore
 MOST_BYTES = 2_000_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("versions", "files", "partitions", "columns", "sources"),
     [(1, 1, 1, 1, 0), (10, 100, 3, 5, 2), (100_000, 1_000_000, 10_000, 10_000, 20_000)],
@@ -84,6 +85,7 @@ def url() -> str:
     return url
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("last", [1, 7, 30, 100])
 def test_one_request_for_each_version_that_is_read(url: str, last: int) -> None:
     store = CountingStore(open_store(url))

@@ -62,6 +62,7 @@ def served(html: str) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["", HOSTILE["script"]], ids=["plain", "hostile"])
 @pytest.mark.parametrize("width", [800, 1400])
 def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: Path, width: int, text: str) -> None:
@@ -79,6 +80,7 @@ def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: 
     assert len(png) > 30_000  # a blank one of this size has a tenth of that
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window(chromium: str, tmp_path: Path, width: int) -> None:
     """What needs more room scrolls in its own place."""
@@ -90,6 +92,7 @@ def test_nothing_is_wider_than_the_window(chromium: str, tmp_path: Path, width: 
         assert shown.value("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
 
 
+@pytest.mark.thorough
 def test_what_a_page_may_not_do_is_seen_here(chromium: str, tmp_path: Path) -> None:
     """The control: the policy stops a script, a style and a picture, and the console says so."""
     html = render(data_of(head(3, schema_of(["a"])), versions=3))

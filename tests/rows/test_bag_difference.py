@@ -84,6 +84,7 @@ def test_a_row_that_comes_very_often_is_held_once_and_given_in_batches(monkeypat
     assert sizes == [("insert", 1000)] * 4 + [("insert", 500)]
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_by_the_limit_not_by_the_rows() -> None:
     """Python's part; Arrow's is counted by its pool. [CH5]"""
     rows = 40_000

@@ -26,6 +26,7 @@ from manifestcommit.store import open_store
 
 
 # --- any history --------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @given(st.lists(st.one_of(OPERATIONS), min_size=1, max_size=8), st.booleans(), st.data())
 @settings(max_examples=rounds(12, 300), deadline=None)
 def test_any_history_is_followed_exactly(operations: list[tuple[str, Any]], by_day: bool, data: st.DataObject) -> None:

@@ -61,6 +61,7 @@ def update(store: MemoryStore) -> Any:
     return update_where(session(store), {"id": "id + 100"}, SOME)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", [Tuning(), TWICE])
 @pytest.mark.parametrize("begun", [begin_delete, begin_id_update])
 def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_conflict(way: Tuning, begun: Callable[..., Any]) -> None:

@@ -51,6 +51,7 @@ def counted(found: list[dict[str, Any]]) -> Counter[str]:
     return Counter(map(repr, found))
 
 
+@pytest.mark.thorough
 @given(st.lists(st.one_of(OPERATIONS), min_size=1, max_size=6), st.booleans(), st.sampled_from([None, 1, 3]), st.data())
 @settings(max_examples=rounds(8, 200), deadline=None)
 def test_a_stream_gives_what_reading_gives_and_a_repeated_batch_the_same(

@@ -38,6 +38,7 @@ def add_one(root: str, which: int, start: Any, answers: Any) -> None:
     answers.put((outcome.kind, outcome.version, outcome.tries, outcome.rows_updated))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("same", [False, True])
 def test_five_processes_that_update_rows_at_once_all_commit(tmp_path: Path, same: bool) -> None:
     """Of different rows, and of one row: one after the other, as one of the serial orders does. [RC11] [IV2] [KY5]"""
@@ -118,6 +119,7 @@ def always_behind(monkeypatch: pytest.MonkeyPatch, path: Path, times: int) -> li
     return lost
 
 
+@pytest.mark.thorough
 def test_it_is_tried_ten_times_unless_the_table_says_otherwise(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC11]"""
     table = mc.Table(path)

@@ -55,6 +55,7 @@ def steps(act: Callable[[], Any]) -> int:
     return count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ACTS)
 def test_twice_as_many_columns_are_twice_as_much_work(tmp_path: Path, name: str) -> None:
     found = []

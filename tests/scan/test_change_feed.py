@@ -647,6 +647,7 @@ def costs(store: CountingStore) -> tuple[int, int, int]:
     return total - manifests, manifests, gets
 
 
+@pytest.mark.thorough
 def test_a_limited_look_does_not_read_up_to_the_head(long_history: History) -> None:
     """[SP8] [IV10]"""
     store, own = counted(long_history)

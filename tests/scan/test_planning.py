@@ -257,6 +257,7 @@ def _table(given_rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spilled", [False, True])
 @settings(max_examples=15)
 @given(st.lists(st.lists(rows, min_size=1, max_size=3), min_size=1, max_size=3), st.lists(conditions, min_size=1, max_size=4))

@@ -84,6 +84,7 @@ def test_a_small_file_costs_one_request() -> None:
     assert store.bytes == sum(size for _, size in files)
 
 
+@pytest.mark.thorough
 def test_of_a_large_file_the_wanted_chunks_come_once_and_nothing_else() -> None:
     """Two columns of three, two row groups of four: the footer's end, and a range for each chunk, as the wide one lies between."""
     store = Remote()
@@ -96,6 +97,7 @@ def test_of_a_large_file_the_wanted_chunks_come_once_and_nothing_else() -> None:
     assert sorted(store.asked[1:]) == sorted((name, start, end) for start, end in wanted)
 
 
+@pytest.mark.thorough
 def test_a_whole_large_file_comes_in_ranges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REQUEST_BYTES", 3 << 20)
     store = Remote()
@@ -104,6 +106,7 @@ def test_a_whole_large_file_comes_in_ranges_at_once(monkeypatch: pytest.MonkeyPa
     assert 4 <= len(store.asked) <= 9 and store.bytes <= file[1] + TAIL_BYTES
 
 
+@pytest.mark.thorough
 def test_a_file_that_lacks_every_wanted_column_is_read_to_its_end_only() -> None:
     """Its rows count all the same: they are null, or what their entry says."""
     store = Remote()
@@ -113,6 +116,7 @@ def test_a_file_that_lacks_every_wanted_column_is_read_to_its_end_only() -> None
     assert len(store.asked) == 1
 
 
+@pytest.mark.thorough
 def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a task holds does not grow with its files."""
     store = Remote()
@@ -131,6 +135,7 @@ def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(mon
     assert ahead < len(store.asked) - 20  # asked for long before the last one
 
 
+@pytest.mark.thorough
 def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when the next portion is wanted: whoever takes them may be waiting for an earlier one, and nothing would be on its way. [RD14]"""
     store = Remote()
@@ -156,6 +161,7 @@ def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkey
     assert not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
 
 
+@pytest.mark.thorough
 def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """`limit` would fill a worker's log with requests that could not be sent any more."""
     monkeypatch.setattr(module, "_AT_ONCE", 1)
@@ -174,6 +180,7 @@ def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, ca
     assert not caplog.records
 
 
+@pytest.mark.thorough
 def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who decodes one portion while another thread has found that it was the last one. [RD40]"""
     monkeypatch.setattr(module, "_AT_ONCE", 1)
@@ -205,6 +212,7 @@ def test_a_file_that_is_gone_is_an_error_in_its_turn() -> None:
         rows_of(store, files)
 
 
+@pytest.mark.thorough
 def test_row_groups_are_decoded_in_bounded_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow keeps all that one call reads: a file of many row groups is read by several calls, small row groups together."""
     store = Remote()

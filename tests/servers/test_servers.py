@@ -41,6 +41,7 @@ def test_rgw_bucket_made_read_only(rgw: S3Server) -> None:
     assert [found["Key"] for found in rgw.call("list_objects_v2", Bucket=bucket)["Contents"]] == [NAME]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("liar", ["rclone", "s3rver"])
 def test_liars_overwrite(liar: str, request: pytest.FixtureRequest) -> None:
     server: S3Server = request.getfixturevalue(liar)

@@ -9,6 +9,7 @@ from tests.kit.sizes import rounds
 from tests.simulator.exports import run_exports
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3600)  # in `make proof`
 def test_no_schedule_and_no_fault_breaks_an_export() -> None:
     """[EX1] [EX2] [EX4] [EX5]"""

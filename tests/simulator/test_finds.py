@@ -65,6 +65,7 @@ def test_the_history_alone_shows_it_to_the_checker(name: str, said: str, monkeyp
     assert found is not None and said in str(found.violation)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["fence", "rollback", "tags"])
 def test_what_was_found_is_made_small_and_is_still_the_same(name: str) -> None:
     """A trace of a few dozen lines tells what happened; the same choices do no harm to the whole library. [IV3]"""
@@ -79,6 +80,7 @@ def test_what_was_found_is_made_small_and_is_still_the_same(name: str) -> None:
     assert run_theme(mutant.theme, given=small.choices).violation is None, "the library as it is does this, too"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "case", "switches"),
     [

@@ -41,6 +41,7 @@ def test_what_the_page_records_of_runs_finds_a_careless_one(tmp_path: Path, monk
     assert found is not None and "more than once" in found.problem
 
 
+@pytest.mark.thorough
 def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
     """Two processes, one of them in two phases, the other in one; a gc beside them. [KY5] [IV3]"""
 
@@ -62,6 +63,7 @@ def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
     assert len(set(steps)) > 10, "all runs were alike"
 
 
+@pytest.mark.thorough
 def test_a_folder_is_adopted_once_by_whoever_and_a_writer_waits_for_it() -> None:
     """Two adopt the same files, and a job writes as soon as there is a table. [AF2] [CF10] [CM13]"""
 

@@ -34,6 +34,7 @@ def test_no_schedule_and_no_fault_breaks_a_promise(theme: str, seeds: range) -> 
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_no_schedule_of_a_small_world_breaks_a_promise(case: str) -> None:
@@ -70,6 +71,7 @@ def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
         assert (again.trace, again.choices) == (run.trace, run.choices)
 
 
+@pytest.mark.thorough
 def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None:
     """What the checker judges. [IV2] [IV4]"""
     seeds = {"everything": 60, "phases": 5}  # few histories of everything have a job that is aborted after it was prepared

@@ -28,6 +28,7 @@ def judged(lake: Lake, which: int) -> Oracle:
     return oracle
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calls", range(DECIDED))
 def test_tables_that_go_back_behind_a_coordinator_that_died_are_no_violation(calls: int) -> None:
     """Above a void member the last state is older than the version below. [MT5] [MT8] [MT14] [CF13]"""

@@ -74,6 +74,7 @@ def rows(table: Any, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 
+@pytest.mark.thorough
 def test_each_record_is_loaded_once_and_a_rerun_finds_nothing(tmp_path: Any, cluster: Cluster) -> None:
     for number in range(20):
         cluster.send({"id": number}, partition=number % 4)
@@ -88,12 +89,14 @@ def test_each_record_is_loaded_once_and_a_rerun_finds_nothing(tmp_path: Any, clu
     assert [row for (row,) in rows(tmp_path / "t", "id")] == list(range(21))
 
 
+@pytest.mark.thorough
 def test_a_chunk_has_about_as_many_bytes_as_it_may(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send(*({"id": number} for number in range(50)))
     assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t", max_bytes=100_000).chunks in (2, 3, 4, 5)
     assert [row for (row,) in rows(tmp_path / "t", "id")] == list(range(50))
 
 
+@pytest.mark.thorough
 def test_long_records_are_not_held_by_the_thousand(tmp_path: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held at once is bounded in bytes, and what a chunk has is one file all the same."""
     monkeypatch.setattr(kafka_topic, "_BATCH_BYTES", 100_000)
@@ -124,6 +127,7 @@ def test_objects_without_new_members_are_what_any_others_are(name: str) -> None:
         assert (table.num_rows, list(broken)) == ((5, []) if bad is None else (4, [4])), bad
 
 
+@pytest.mark.thorough
 def test_offsets_without_a_record_are_part_of_a_range(tmp_path: Any, cluster: Cluster) -> None:
     """The end of a transaction has an offset, and no record: a count would wait for one more. [LD9]"""
     cluster.send({"id": 0})
@@ -136,6 +140,7 @@ def test_offsets_without_a_record_are_part_of_a_range(tmp_path: Any, cluster: Cl
     assert mc.load(source, tmp_path / "t").rows == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
@@ -176,6 +181,7 @@ def test_a_time_is_a_text_or_a_datetime(tmp_path: Any, cluster: Cluster) -> None
     assert mc.load(kafka(cluster.servers, TOPIC, until=later), tmp_path / "u").rows == 1
 
 
+@pytest.mark.thorough
 def test_a_follower_of_silent_brokers_ends_promptly(tmp_path: Any, cluster: Cluster) -> None:
     """Where records that were promised do not come, and where the brokers do not answer. [LD6]"""
     cluster.send({"id": 0})
@@ -246,6 +252,7 @@ def test_records_that_cannot_be_decoded_are_put_beside_in_the_same_commit(tmp_pa
         mc.load(kafka(cluster.servers, TOPIC, schema=pa.schema([("id", pa.int64())])), tmp_path / "u")
 
 
+@pytest.mark.thorough
 def test_values_are_bytes_or_what_a_callable_makes_of_them(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send(b"1;x", None, b"\x00\xff")
     mc.load(kafka(cluster.servers, TOPIC, value="bytes", record_columns=["key", "timestamp", "headers"]), tmp_path / "t")
@@ -298,6 +305,7 @@ AVRO = [
 ]
 
 
+@pytest.mark.thorough
 def test_values_in_avro_have_the_columns_of_their_schema(tmp_path: Any, cluster: Cluster) -> None:
     names = [f"c{place}" for place in range(len(AVRO))]
     fields = [{"name": name, "type": each[0]} for name, each in zip(names, AVRO, strict=True)]
@@ -380,6 +388,7 @@ def test_columns_that_are_not_known_are_what_most_of_their_values_are() -> None:
     assert rows_of([b'{"x": null}', None], None, None)[0].num_columns == 0
 
 
+@pytest.mark.thorough
 def test_a_column_whose_type_is_not_known_yet_is_asked_for(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send({"id": 1, "tags": []})
     with pytest.raises(SourceError, match=r"the type of the column 'tags' cannot be inferred.*Give schema="):
@@ -390,6 +399,7 @@ def test_a_column_whose_type_is_not_known_yet_is_asked_for(tmp_path: Any, cluste
     assert mc.load(kafka(cluster.servers, "empty", record_columns="offset"), tmp_path / "u").rows == 1
 
 
+@pytest.mark.thorough
 def test_a_topic_may_begin_with_records_that_are_no_rows(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send(b"no", b"rows")
     source = kafka(cluster.servers, TOPIC, on_broken="refuse")
@@ -399,6 +409,7 @@ def test_a_topic_may_begin_with_records_that_are_no_rows(tmp_path: Any, cluster:
     assert mc.Table(f"{tmp_path / 't'}.refused").to_arrow().num_rows == 2
 
 
+@pytest.mark.thorough
 def test_members_that_no_column_has_are_never_left_out(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send({"id": 1, "in": {"a": 1}})
     mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t")
@@ -484,6 +495,7 @@ def end_tls(server: socket.socket, context: ssl.SSLContext, port: int) -> None:
             threading.Thread(target=give_on, args=(server.accept()[0], context, port), daemon=True).start()
 
 
+@pytest.mark.thorough
 def test_a_topic_is_loaded_through_tls(tmp_path: Any) -> None:
     """A certificate that the settings do not name is refused. [SE1]"""
     names = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-subj", "/CN=127.0.0.1"]

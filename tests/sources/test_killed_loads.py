@@ -93,6 +93,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.thorough
 def test_two_loaders_at_once_load_each_file_once_while_more_files_land(tmp_path: Path) -> None:
     landing, table = tmp_path / "landing", tmp_path / "t"
     fill(landing, range(5))
@@ -122,6 +123,7 @@ print("ended", flush=True)
 """
 
 
+@pytest.mark.thorough
 def test_a_follower_ends_between_commits_when_it_is_told_to(tmp_path: Path) -> None:
     """[LD6]"""
     fill(tmp_path / "landing", range(4))

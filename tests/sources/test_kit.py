@@ -36,6 +36,7 @@ def numbers() -> list[dict[str, int]]:
     return [{"n": number} for number in range(6)]
 
 
+@pytest.mark.thorough
 def test_a_source_that_answers_both_questions_passes() -> None:
     outcome = check_source(Numbers, rows=numbers)
     assert (outcome.chunks, outcome.rows) == (3, 6)
@@ -113,6 +114,7 @@ class Nameless:
     chunks, rows = Numbers.chunks, Numbers.rows
 
 
+@pytest.mark.thorough
 def test_a_source_without_rows_passes() -> None:
     """[LD1]"""
     assert check_source(Empty, rows=list).rows == 0

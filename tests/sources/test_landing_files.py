@@ -316,6 +316,7 @@ def test_a_table_inside_of_what_it_loads_is_refused(tmp_path: Path, landing: Pat
         mc.load(mc.sources.files(landing), tmp_path / place)
 
 
+@pytest.mark.thorough
 def test_files_of_a_bucket_are_loaded_by_their_content(tmp_path: Path, rgw: Any) -> None:
     """On a real S3 server."""
     bucket, options = rgw.bucket(), rgw.storage_options

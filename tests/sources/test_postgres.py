@@ -58,6 +58,7 @@ def rows(table: Path) -> list[int]:
 # --- the order of transactions ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_each_row_is_loaded_once_and_a_rerun_finds_nothing(server: Server, orders: str, tmp_path: Path) -> None:
     source = source_of(server, orders)
     assert mc.load(source, tmp_path / "t").chunks == 0
@@ -438,6 +439,7 @@ def test_no_password_is_in_any_error_log_or_file(server: Server, orders: str, tm
     assert files and not [path for path in files if b"hunter2" in path.read_bytes()]
 
 
+@pytest.mark.thorough
 def test_a_server_that_goes_away_is_an_error_of_this_package(tmp_path: Path) -> None:
     with running() as server:
         server.run(PREPARE.format("orders") + "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 50000) n")
@@ -457,6 +459,7 @@ def test_a_server_that_goes_away_is_an_error_of_this_package(tmp_path: Path) -> 
 # --- the command line ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_command_takes_the_connection_from_a_file_or_the_environment(server: Server, orders: str, tmp_path: Path) -> None:
     server.run(f"INSERT INTO {orders} (id) VALUES (1)")
     (tmp_path / "dsn").write_text(server.dsn + "\n")

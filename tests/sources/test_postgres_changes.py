@@ -76,6 +76,7 @@ def test_a_table_becomes_what_the_source_is(server: Server, orders: str, tmp_pat
     assert mc.load(source_of(server, orders), tmp_path / "t").chunks == 0
 
 
+@pytest.mark.thorough
 def test_rows_of_one_transaction_are_in_one_commit_however_small_it_may_be(server: Server, orders: str, tmp_path: Path) -> None:
     """[LD10]"""
     source = source_of(server, orders)
@@ -94,6 +95,7 @@ def test_rows_of_one_transaction_are_in_one_commit_however_small_it_may_be(serve
     assert counts == [0, 25000, 10, 11]
 
 
+@pytest.mark.thorough
 def test_random_changes_leave_the_same_rows_after_every_commit(server: Server, orders: str, tmp_path: Path) -> None:
     """Every state of the mirror is one that the source had: each transaction keeps the sum. [LD10]"""
     chance, source = random.Random(5), source_of(server, orders)
@@ -113,6 +115,7 @@ def test_random_changes_leave_the_same_rows_after_every_commit(server: Server, o
         assert sum(table.to_arrow(version=version).column("n").to_pylist()) == 1000
 
 
+@pytest.mark.thorough
 def test_types_and_values_are_the_same_as_those_of_the_first_copy(server: Server, orders: str, tmp_path: Path) -> None:
     server.run(
         "DO $$ BEGIN CREATE TYPE mood AS ENUM ('ok'); CREATE DOMAIN positive AS int4 CHECK (VALUE > 0); CREATE DOMAIN price AS"
@@ -668,6 +671,7 @@ def test_a_table_that_a_slot_lost_or_got_comes_with_all_others_again(server: Ser
     assert all(sorted(mc.Table(tmp_path / each).to_arrow(["id"]).column("id").to_pylist()) == [1, 2] for each in tables.values())
 
 
+@pytest.mark.thorough
 def test_two_loaders_of_several_tables_load_each_change_once(server: Server, shop: str, tmp_path: Path) -> None:
     """[LD2] [LD12]"""
     failed: list[BaseException] = []
@@ -787,6 +791,7 @@ def test_a_partitioned_table_is_one_table(server: Server, tmp_path: Path) -> Non
 # --- servers, secrets, and the command line -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_server_that_goes_away_is_an_error_of_this_package(tmp_path: Path) -> None:
     """[SE1]"""
     with running() as server:

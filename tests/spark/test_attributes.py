@@ -90,6 +90,7 @@ def test_speculative_tasks(spark, driver: Driver, table: str, before: set[str]) 
     assert_whole(spark, driver, table, "speculation")
 
 
+@pytest.mark.thorough
 def test_abortable_task(spark, driver: Driver, table: str, before: set[str]) -> None:
     """[SP2] [AB2] An attempt fails before it finished; it makes no file appear and the next attempt does the work."""
     trap = set_trap(driver.scratch, "task-2-before-put", "fail")
@@ -98,6 +99,7 @@ def test_abortable_task(spark, driver: Driver, table: str, before: set[str]) -> 
     assert_whole(spark, driver, table, "abortable task")
 
 
+@pytest.mark.thorough
 def test_abortable_job(spark, driver: Driver, table: str, before: set[str]) -> None:
     """[SP3] [AB1] A job fails for good: the old state stays, nothing is deleted, and the same work can be done afterwards."""
     with pytest.raises(RuntimeError, match="the job of this test"):
@@ -110,6 +112,7 @@ def test_abortable_job(spark, driver: Driver, table: str, before: set[str]) -> N
     assert_whole(spark, driver, table, "abortable job")
 
 
+@pytest.mark.thorough
 def test_uncommitted_task_output_is_not_observable(spark, driver: Driver, table: str, before: set[str]) -> None:
     """[SP1] While a task runs and files of others are there, readers see the old state."""
     trap = set_trap(driver.scratch, "task-3-writing", "wait")
@@ -123,6 +126,7 @@ def test_uncommitted_task_output_is_not_observable(spark, driver: Driver, table:
     assert_whole(spark, driver, table, "running")
 
 
+@pytest.mark.thorough
 def test_committed_task_output_is_not_observable_before_the_job_commits(spark, driver: Driver, table: str) -> None:
     """[SP1] [SP6] All tasks are done and their files there; readers see the old state until the one create."""
     trap = set_trap(driver.scratch, "commit-before-create", "wait")

@@ -104,6 +104,7 @@ def check(table: str, origin: Origin) -> None:
         assert sorted(mc.Table(f"{table}.files").to_arrow().column("name").to_pylist()) == [f"{n}.csv" for n in range(FILES)]
 
 
+@pytest.mark.thorough
 def test_tasks_write_the_parts_of_a_chunk_and_the_driver_commits_them_with_the_position(spark: Any, root: str, origin: Origin) -> None:
     """[LD11]"""
     outcome = mc.load(source_of(origin), root, spark=spark, **origin.how)
@@ -111,6 +112,7 @@ def test_tasks_write_the_parts_of_a_chunk_and_the_driver_commits_them_with_the_p
     check(root, origin)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_an_executor_that_is_killed_loses_and_doubles_no_row(driver: Driver, root: str, origin: Origin, moment: str) -> None:
     """Another attempt reads the part, under other names. [LD11] [SP2]"""
@@ -167,6 +169,7 @@ def test_columns_that_only_a_task_finds_are_planned_for_before_a_row_of_it_is_wr
     assert mc.Table(tmp_path / "u.refused").to_arrow(["id", "more"]).to_pylist() == [{"id": 2, "more": "x"}]
 
 
+@pytest.mark.thorough
 def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) -> None:
     """[LD4]"""
     source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\nnone\n", c_csv="id\n3\n")
@@ -222,6 +225,7 @@ def test_what_changes_while_tasks_read_it_is_read_again(spark: Any, tmp_path: Pa
     assert ids(tmp_path / "t") == [0, 1]
 
 
+@pytest.mark.thorough
 def test_rows_of_other_columns_each_time_end_the_load(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_spark, "STARTS", 2)
     with pytest.raises(SourceError, match="all of it had other columns each time"):
@@ -240,6 +244,7 @@ def test_a_part_that_no_task_tells_of_commits_nothing(spark: Any, tmp_path: Path
     assert mc.Table(tmp_path / "t").watermarks() == {}
 
 
+@pytest.mark.thorough
 def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, tmp_path: Path) -> None:
     for number in range(5):
         mc.write(pa.table({"id": [number]}), tmp_path / "from")

@@ -50,6 +50,7 @@ def test_a_stream_is_taken_once(spark, root: str, tmp_path: Path, title: str) ->
     assert numbers(root) == list(range(30))
 
 
+@pytest.mark.thorough
 def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
     """Killed between two batches, run again, run when all is done; positions have gaps, also where a batch ends."""
     orders = [position for position in range(5_000) if position % 10 < 7 and not 1_400 <= position < 2_000]
@@ -72,6 +73,7 @@ def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
         mc.write(read_orders(1_000, 500), root, watermarks={"orders": (1_000, 1_500)})
 
 
+@pytest.mark.thorough
 def test_a_read_modify_write_loses_no_commit_of_others(spark, root: str) -> None:
     """Others append between each read and the write, twice; the third try commits all of it. [CF17]"""
     mc.write(pa.table({"n": [1, 2]}), root)

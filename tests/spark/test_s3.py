@@ -187,6 +187,7 @@ def mounted(spark, root: str, tmp_path: Path) -> Iterator[Path]:
         configuration.unset(name)
 
 
+@pytest.mark.thorough
 def test_spark_scans_by_itself_what_its_jvm_reaches(spark, rgw: Any, root: str, mounted: Path) -> None:
     """[SP4] A Hadoop file system for the scheme is no proof that it leads to these files: one of them, with its size, is."""
     options = rgw.storage_options
@@ -249,6 +250,7 @@ def test_options_that_cannot_travel_are_refused_by_name() -> None:
         assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_session_with_options_still_has_local_tables(spark, tmp_path: Path, rgw: Any) -> None:
     mc.register(spark, storage_options=rgw.storage_options)
     try:
@@ -291,6 +293,7 @@ def test_a_backends_own_errors_are_store_errors() -> None:
     assert raised_inside(Exception("manifestcommit.errors.NoSuchError: x")) is None
 
 
+@pytest.mark.thorough
 def test_a_denial_in_a_task_keeps_its_type(spark, rgw: Any, root: str) -> None:
     """[SP6] [ST5] The store refuses the tasks only."""
     mc.write(spark.range(1), root, storage_options=rgw.storage_options)

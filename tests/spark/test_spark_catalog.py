@@ -118,6 +118,7 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
         assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
 
 
+@pytest.mark.thorough
 def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Path) -> None:
     """And who read the log before keeps a whole one. [EX2] [EX10]"""
     path = str(tmp_path / "a b'ü")
@@ -139,6 +140,7 @@ def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Pat
         assert spark.table(name).count() == 0
 
 
+@pytest.mark.thorough
 def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_path: Path) -> None:
     """Not those of the files that Spark finds first. [EX10]"""
     path = str(tmp_path / "t")
@@ -152,6 +154,7 @@ def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_p
             stops_at_widened(spark, name)
 
 
+@pytest.mark.thorough
 def test_partition_values_are_those_of_files(spark: SparkSession, tmp_path: Path) -> None:
     """[EX10] Whatever Spark would take the names of their folders for."""
     values = ["000", "1", "2013-01-01", " ", "%41", "#?&", "ü𝄞", "'\"`\\", "NaN", "\t\x01", "a/b", "true", "", "null", "x" * 300, None]
@@ -205,6 +208,7 @@ def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> N
         check(spark, table, name)
 
 
+@pytest.mark.thorough
 def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: SparkSession, tmp_path: Path) -> None:
     """The table itself is as it was. [EX2] [EX10]"""
     path = str(tmp_path / "t")
@@ -227,6 +231,7 @@ def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: Spa
                 spark.sql(f"INSERT INTO {name} VALUES (9, 'q')")
 
 
+@pytest.mark.thorough
 def test_bounds_without_nan_skip_no_row(spark: SparkSession, tmp_path: Path) -> None:
     """Of files that other programs wrote, also where these come after the table was made. [EX8] [EX10]"""
     path = str(tmp_path / "t")

@@ -51,6 +51,7 @@ def held(root: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in mc.Table(root).to_arrow().to_pylist()), key=repr)
 
 
+@pytest.mark.thorough
 def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, run: Any, root: str) -> None:
     """[SP50] [SP47] The view stays where it was made until the name is given again."""
     assert rows(spark.sql("SELECT * FROM t")) == rows(run("SELECT * FROM T")) == sorted(ROWS, key=repr)
@@ -62,6 +63,7 @@ def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, ru
     assert rows(spark.sql("SELECT count(*) FROM t")) == [(4,)]
 
 
+@pytest.mark.thorough
 def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
     """[SP50] [SP48] In views, in queries beside braces, before columns, and in statements that change the table."""
     name = quoted(NAME)
@@ -73,6 +75,7 @@ def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
     assert held(root) == [("2013-01-01", 1, 1.5), ("2013-01-01", 2, None)]
 
 
+@pytest.mark.thorough
 def test_all_names_are_given_or_none(spark: Any, run: Any, root: str) -> None:
     """[SP50]"""
     with pytest.raises(TableNotFoundError):
@@ -93,6 +96,7 @@ def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
     assert run("DELETE FROM t WHERE false").kind == "unchanged"
 
 
+@pytest.mark.thorough
 def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP47] Under two execution, several times, and while others commit."""
     mc.attach(spark, {"u": root})
@@ -108,6 +112,7 @@ def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: st
     assert rows(found) == [(3, 3, 9)] and seen == [2]
 
 
+@pytest.mark.thorough
 def test_versions_times_and_tags(run: Any, root: str) -> None:
     """[SP47] Beside the newest version of the same table."""
     table = mc.Table(root)
@@ -120,6 +125,7 @@ def test_versions_times_and_tags(run: Any, root: str) -> None:
         run("SELECT * FROM t VERSION AS OF 'none'")
 
 
+@pytest.mark.thorough
 def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: str) -> None:
     """[SP47] Nor read alone, whatever way leads to it, if its table has a name: that name would be the newest version."""
     spark.table("t").createOrReplaceTempView("old")
@@ -136,6 +142,7 @@ def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: 
     assert rows(run("SELECT count(*) FROM mine")) == [(3,)]
 
 
+@pytest.mark.thorough
 def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root: str) -> None:
     """[SP49] In such a session they are names to Spark, and texts to this process."""
     mc.attach(spark, {NAME: root})
@@ -159,6 +166,7 @@ def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root:
         spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
 
 
+@pytest.mark.thorough
 def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
     """[SP47] [SP48] They are read, and never changed."""
     spark.range(2).createOrReplaceTempView("mine")
@@ -169,6 +177,7 @@ def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
     assert spark.table("mine").count() == 2
 
 
+@pytest.mark.thorough
 def test_insert_is_exactly_once_and_by_position(run: Any, root: str) -> None:
     """[SP48] Columns by their place, or by name where they are named; a repeated key does nothing."""
     first = run("INSERT INTO t VALUES ('2013-01-02', 4, 2.5), (NULL, 5, NULL)", key="a", watermarks={"s": (0, 2)}, message="why")
@@ -184,6 +193,7 @@ def test_insert_is_exactly_once_and_by_position(run: Any, root: str) -> None:
             run(f"INSERT INTO t {wrong}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", ["1.5", "1e300", "cast('NaN' as double)", "9223372036854775808"])
 def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str) -> None:
     """[SP48] Whatever the session says of casts."""
@@ -221,6 +231,7 @@ def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str
                 df.collect()
 
 
+@pytest.mark.thorough
 def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: str) -> None:
     """[SP48] The whole table, or the partitions that are written."""
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")
@@ -233,6 +244,7 @@ def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: st
     assert held(root) == [("2013-01-03", 10, 10.0)]
 
 
+@pytest.mark.thorough
 def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:
     """[SP48] [RC10] And rows that do not match it are refused."""
     found = run("INSERT INTO t REPLACE WHERE t.`n b` < 3 SELECT 'new', `n b` + 1, x FROM t WHERE `n b` = 1", key="r")
@@ -242,6 +254,7 @@ def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:
         run("INSERT INTO t REPLACE WHERE `n b` < 3 VALUES ('new', 4, 1)")
 
 
+@pytest.mark.thorough
 def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP48] [CF17] An INSERT OVERWRITE of the table's own rows conflicts with a commit since they were read."""
     read = mc.Table.read
@@ -261,6 +274,7 @@ def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkey
     assert ("2013-01-03", 9, 10.0) in held(root)
 
 
+@pytest.mark.thorough
 def test_delete_and_update(run: Any, root: str) -> None:
     """[SP48] By this process, or by Spark where only Spark understands the condition."""
     assert run("UPDATE t f SET f.x = coalesce(f.x, 0) + 1, day = 'é' WHERE f.`n b` < 3", key="u").rows_updated == 2
@@ -272,6 +286,7 @@ def test_delete_and_update(run: Any, root: str) -> None:
     assert run("DELETE FROM t").rows_deleted == 1 and held(root) == []
 
 
+@pytest.mark.thorough
 def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> None:
     """[SP48]"""
     spark.createDataFrame([("2013-01-01", 1, 10.0), ("d", 4, 4.0)], "day string, `n b` long, x double").createOrReplaceTempView("s")
@@ -294,6 +309,7 @@ def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> 
         run("MERGE INTO t USING (SELECT * FROM t) s ON s.`n b` = t.`n b` WHEN MATCHED THEN UPDATE SET *")
 
 
+@pytest.mark.thorough
 def test_columns_and_properties(run: Any, root: str) -> None:
     """[SP48]"""
     table = mc.Table(root)
@@ -347,6 +363,7 @@ ASKED: dict[str, tuple[list[str] | None, str | None]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("query", ASKED)
 def test_a_query_reads_the_columns_and_rows_that_it_needs(
     run: Any, root: str, spark: Any, monkeypatch: pytest.MonkeyPatch, query: str

@@ -98,6 +98,7 @@ def test_tests_cite_no_clause_that_is_only_planned() -> None:
     assert not early, "only planned in spec/v1.md: take the mark away there, or the citation here\n" + listed(early)
 
 
+@pytest.mark.thorough
 def test_docstrings_cite_only_clauses_that_exist() -> None:
     clauses = defined(SPEC.read_text("utf-8"))
     unknown = {k: v for k, v in cited_by_code(REPO).items() if k not in clauses.held | clauses.planned}

@@ -340,6 +340,7 @@ assert len(read) == 200
 """
 
 
+@pytest.mark.thorough
 def test_threads_that_read_their_first_snapshot_together(tmp_path: Path) -> None:
     """The interpreter itself crashed, in one run out of two, so that every job of the process was lost. [OB1]"""
     (tmp_path / "snapshot").write_bytes(FRAME)

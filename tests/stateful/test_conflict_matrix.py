@@ -88,6 +88,7 @@ MODES: list[tuple[str, str]] = [
 MODES += [(name, "serializable") for name, op in OPS.items() if op.overwrite == "no"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mine", "mode"), MODES, ids=lambda text: text.replace(" ", "_"))
 def test_a_change_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, mode: str, set_budgets: SetBudgets) -> None:
     """Serializable: nobody touched it; fail: nothing is there; blind and append: whatever is there. [CF2] [CF3] [CF4] [CF5] [CF6]"""

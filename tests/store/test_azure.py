@@ -33,6 +33,7 @@ def place(azurite: Any, azure_root: Place, proxy: FaultProxy) -> Place:
     return Place(url=f"{azure_root.url}/{secrets.token_hex(8)}", options=reached)
 
 
+@pytest.mark.thorough
 def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> None:
     """[ST10] [ST13]"""
     for name, body in (("v/1", b"x" * 100), ("v/0", b""), ("v/2", bytes(40_000_000))):
@@ -53,6 +54,7 @@ def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> N
     assert sent(proxy) == ["GET"]
 
 
+@pytest.mark.thorough
 def test_a_parquet_file_on_azure_is_one_request_to_write_and_two_to_read(store: Store, proxy: FaultProxy) -> None:
     """Azure has no range that counts from the end: its length is asked for first. [ST8]"""
     table = pa.table({"a": range(100)})

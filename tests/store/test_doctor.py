@@ -331,6 +331,7 @@ def results(report: DoctorReport, result: str) -> set[str]:
     return {each.check for each in report.findings if each.result == result}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("liar", LIARS, ids=lambda liar: liar.__name__)
 def test_a_lie_is_found_by_the_checks_that_are_for_it(liar: type[Honest]) -> None:
     """[ST1] [ST2] [ST3] [ST8]"""
@@ -422,6 +423,7 @@ def test_answers_that_get_lost_are_neither_wins_nor_losses(effect: bool, lost: C
     assert examine(Unclear(lost, effect=effect), rounds=2).verdict == "safe"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("effect", [False, True])
 def test_a_store_that_never_answers_is_not_called_unsafe(effect: bool) -> None:
@@ -505,6 +507,7 @@ def leftovers(place: Place) -> list[str]:
     return names(place.open())
 
 
+@pytest.mark.thorough
 def test_an_honest_store_is_safe_and_stays_as_it_was(place: Place) -> None:
     """[ST1]-[ST3] [ST8] [ST12]"""
     store = place.open()

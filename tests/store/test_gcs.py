@@ -252,6 +252,7 @@ def test_a_missing_bucket_and_a_place_on_gcs(gcs: Store, google: StandIn) -> Non
     assert len(asked(google)) == 3
 
 
+@pytest.mark.thorough
 def test_a_table_is_written_and_read_by_the_requests_for_gcs(google: StandIn) -> None:
     options = {"token": "anon", "endpoint_url": f"http://127.0.0.1:{google.server_port}"}
     assert mc.write(pa.table({"x": [1, 2]}), "gs://bucket/t", key="k", storage_options=options).kind == "committed"
@@ -287,6 +288,7 @@ def test_an_emulator_needs_no_credentials(google: StandIn, monkeypatch: pytest.M
     assert names(open_store("gs://bucket/t", {"endpoint_url": f"http://127.0.0.1:{google.server_port}"})) == []
 
 
+@pytest.mark.thorough
 def test_a_machine_whose_clock_is_far_off_takes_the_time_of_the_store(google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer tells it, so that no request is made for it. [CM14] [CM11]"""
     options = {"token": "anon", "endpoint_url": f"http://127.0.0.1:{google.server_port}"}

@@ -565,6 +565,7 @@ def place(s3_behind_proxy: Place) -> Place:
     return s3_behind_proxy
 
 
+@pytest.mark.thorough
 def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place: Place, proxy: FaultProxy) -> None:
     """Also where only a limit of the length is known. [ST8] [ST42]"""
     store = place.open()
@@ -597,6 +598,7 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
         store.get("x", 0, 2 * WHOLE_BYTES)
 
 
+@pytest.mark.thorough
 def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy: FaultProxy) -> None:
     """[ST2]"""
     store = place.open()
@@ -611,6 +613,7 @@ def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy
     assert store.get("x") == body
 
 
+@pytest.mark.thorough
 def test_many_threads_share_the_connections(server: NotingServer) -> None:
     """[ST13]"""
     store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url})

@@ -87,6 +87,7 @@ class Moved(Service):
     name = "s3://other"
 
 
+@pytest.mark.thorough
 def test_the_last_eight_stores_are_remembered() -> None:
     """[ST12]"""
     root = secrets.token_hex(8)

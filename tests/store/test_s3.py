@@ -84,6 +84,7 @@ def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
     assert received - sum(footers) < sum(ref.bytes for ref in refs) // 20
 
 
+@pytest.mark.thorough
 def test_a_create_is_one_conditional_put_whatever_its_size(store: Store, proxy: FaultProxy) -> None:
     """Stores ignore the condition on a multipart upload. [ST10] [ST11]"""
     for number, size in enumerate((0, 1, 3 * PART_BYTES, 80 * 1024 * 1024)):
@@ -148,6 +149,7 @@ def test_a_discarded_upload_leaves_nothing_that_is_billed(store: Store, proxy: F
     assert "Uploads" not in rgw.call("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
 
 
+@pytest.mark.thorough
 def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: FaultProxy) -> None:
     """S3A's jobs to one destination cancelled each other's uploads, which they found by listing them. [ST2] [AB2]"""
     mine = store.create_output("day=1/a")
@@ -202,6 +204,7 @@ def write_after_fork(store: Store, place: Place, answers: Any) -> None:
     answers.put((names(store), mc.Table(place.url, storage_options=place.options).snapshot().version))
 
 
+@pytest.mark.thorough
 def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
     """Two processes that shared a connection would read each other's answers. Spark forks its workers. [ST13]"""
     place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")

@@ -159,6 +159,7 @@ def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
         mc.write(pa.table({"id": [2]}), url, storage_options=rgw.storage_options)
 
 
+@pytest.mark.thorough
 def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The HTTP library bounds the wait for an answer, and not the sending of the body. [ST14]"""
     monkeypatch.setattr("manifestcommit.store.http.REQUEST_S", 2)

@@ -49,6 +49,7 @@ def table(tmp_path: Path) -> mc.Table:
     return mc.Table(path)
 
 
+@pytest.mark.thorough
 def test_all_rows_lie_in_the_new_partitions_and_old_versions_in_theirs(table: mc.Table, set_budgets: SetBudgets) -> None:
     """In one commit, which changes no row: filters skip by the new partitions, files in manifests, too. [SC13] [PT7] [GC5]"""
     set_budgets(inline_entry_bytes=0)
@@ -93,6 +94,7 @@ STEPS: dict[str, st.SearchStrategy[Any]] = {
 STEP = st.sampled_from([*STEPS, "partition", "partition"]).flatmap(lambda name: st.tuples(st.just(name), STEPS[name]))
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(25, 300), deadline=None)
 @given(st.lists(STEP, min_size=4, max_size=12))
 def test_it_is_a_plain_table_whatever_partitions_it(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
@@ -207,6 +209,7 @@ def test_what_others_do_meanwhile_is_in_the_new_partitions_too(
     assert table.describe()["partition_by"] == OTHERS
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["append", "serializable", "blind", "dynamic"])
 def test_files_for_the_former_partitions_conflict(table: mc.Table, kind: str) -> None:
     """Of writes of every kind, and of changes of rows that are published later. [CF9] [SC13]"""
@@ -251,6 +254,7 @@ def test_no_file_is_left_in_the_former_partitions(table: mc.Table) -> None:
     assert find_conflict(head, msgspec.structs.replace(change, overwrite=Overwrite(scope=({},))), (), ConflictInputs()) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("client", [*ICEBERG, *DELTA])
 def test_other_engines_read_it_after_each_commit(table: mc.Table, client: str) -> None:
     """Iceberg gets another spec; Delta, which has no transforms, is no longer partitioned, or is by the columns. [SC13] [EX3] [EX6]"""
@@ -303,6 +307,7 @@ def test_what_cannot_partition_is_refused_before_anything_is_read(table: mc.Tabl
     assert [each for each in sorted(tmp_path.rglob("*")) if tmp_path / "u" not in (each, *each.parents)] == before
 
 
+@pytest.mark.thorough
 def test_on_the_command_line(table: mc.Table, capsys: pytest.CaptureFixture[str]) -> None:
     """[SC13]"""
     assert main(["set-partitioning", table.url, "--partition-by", "month(ts), bucket(3, user)", "--dry-run", "--json"]) == 0

@@ -170,6 +170,7 @@ def _bucket(user: int) -> int:
     return BucketTransform(4).transform(LongType())(user)
 
 
+@pytest.mark.thorough
 def test_row_changes_and_upkeep(table: mc.Table) -> None:
     """[RC1] [GC11] [PT6]"""
     wanted = {row["n"]: row for row in rows().to_pylist()}
@@ -327,6 +328,7 @@ def test_a_merge_has_read_the_transforms_partitions_of_its_keys(table: mc.Table)
         assert caught.value.rule == "read_partition_was_touched"
 
 
+@pytest.mark.thorough
 def test_the_command_line_loads_into_transforms(tmp_path: Path) -> None:
     """[PT4] [LD1]"""
     (tmp_path / "in").mkdir()

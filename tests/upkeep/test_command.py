@@ -45,6 +45,7 @@ def test_damage_is_exit_status_1_and_a_wrong_limit_2(tmp_path: Path, capsys: pyt
     assert "failed" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_it_goes_on_until_it_is_killed(tmp_path: Path) -> None:
     """What came since the last round is done in the next one. [UK5]"""
     table = fill(tmp_path / "a")

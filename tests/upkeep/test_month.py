@@ -75,6 +75,7 @@ def grown(path: Path) -> Counter[tuple[int, int, int]]:
     return known
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_upkeep_that_dies_at_any_request_loses_nothing_and_the_next_one_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -107,6 +108,7 @@ def test_upkeep_that_dies_at_any_request_loses_nothing_and_the_next_one_ends_it(
 # --- at once --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_two_at_once_beside_writers_lose_nothing_and_fail_nowhere(tmp_path: Path) -> None:
     """[UK5] [GC12]"""
     paths = [tmp_path / name for name in "abc"]

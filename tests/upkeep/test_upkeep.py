@@ -394,6 +394,7 @@ def test_wrong_arguments_are_refused_before_anything_is_read(tmp_path: Path, wro
         mc.maintain(tmp_path / "t", **wrong)
 
 
+@pytest.mark.thorough
 def test_tables_on_s3_are_kept_by_the_callers_options(rgw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """[UK1] [UK5]"""
     monkeypatch.setattr("manifestcommit.upkeep._GC_EVERY_S", -60.0)  # the store's clock has whole seconds

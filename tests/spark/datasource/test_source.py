@@ -57,6 +57,7 @@ def tasks_started(spark) -> Callable[[], int]:
 
 
 # --- writing --------------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_append_commits_once_per_key(spark, table: str) -> None:
@@ -77,6 +78,7 @@ def test_append_commits_once_per_key(spark, table: str) -> None:
     assert load(spark, table) == rows(0, 20)
 
 
+@pytest.mark.thorough
 def test_the_partitioning_option_is_the_tables(spark, table: str, tmp_path: Path) -> None:
     paths = mc.Table(table).files().column("path").to_pylist()
     assert {path.split("/")[0] for path in paths} == {"day=2013-01-01", "day=2013-01-02"}
@@ -86,6 +88,7 @@ def test_the_partitioning_option_is_the_tables(spark, table: str, tmp_path: Path
     assert mc.Table(other).files().column("path").to_pylist()[0].startswith("a,b=1/c=x/")
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_overwrite_replaces_what_is_said(spark, table: str) -> None:
@@ -101,6 +104,7 @@ def test_overwrite_replaces_what_is_said(spark, table: str) -> None:
     assert load(spark, table, version=mc.Table(table).snapshot().version - 1) != load(spark, table)
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
@@ -113,6 +117,7 @@ def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
     assert mc.Table(table).snapshot().version == version + 1
 
 
+@pytest.mark.thorough
 def test_merge_schema_adds_a_column(spark, table: str) -> None:
     """[SC5] Only where it is asked for."""
     wider = spark.createDataFrame([(10, "2013-01-01", "x")], "n long, day string, extra string")
@@ -170,6 +175,7 @@ def everything_below(path: str) -> set[str]:
     return {str(file) for file in Path(path).rglob("*")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -207,6 +213,7 @@ def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["error", "ignore", None])
 def test_other_save_modes_are_refused(spark, table: str, mode: str | None) -> None:
     """[SP5]"""
@@ -216,6 +223,7 @@ def test_other_save_modes_are_refused(spark, table: str, mode: str | None) -> No
     assert load(spark, table) == rows(0, 10)
 
 
+@pytest.mark.thorough
 def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
     """[SP5] They arrive without a path."""
     with pytest.raises(Exception, match="needs a path"):
@@ -226,17 +234,20 @@ def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
         spark.read.format(FORMAT).load()
 
 
+@pytest.mark.thorough
 def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
     with pytest.raises(Exception, match=r"partition"):
         frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
     assert load(spark, table) == rows(0, 10)
 
 
+@pytest.mark.thorough
 def test_a_table_in_memory_cannot_be_reached(spark) -> None:
     with pytest.raises(Exception, match="memory of one process"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
 
 
+@pytest.mark.thorough
 def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
     """[WM1] No rows, but progress."""
     empty = spark.createDataFrame([], "n long, day string")
@@ -246,6 +257,7 @@ def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
 
 
 # --- reading --------------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
     """[SP4] [RD2] What commits after load() is not in it, also not in a frame derived later."""
     df = spark.read.format(FORMAT).load(table)
@@ -272,6 +284,7 @@ def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
         old_too.unpersist()
 
 
+@pytest.mark.thorough
 def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, table: str) -> None:
     """[SP5] [CF5] Its own arguments say what is replaced, so a session's dynamic mode has no say."""
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
@@ -319,6 +332,7 @@ def test_a_read_of_all_columns_of_a_large_table_names_the_other_way(tmp_path: Pa
     assert planned(columns="n") == []
 
 
+@pytest.mark.thorough
 def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
     df = spark.read.format(FORMAT).option("columns", "day").load(table)
     assert df.columns == ["day"] and df.count() == 10
@@ -328,6 +342,7 @@ def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
         spark.read.format(FORMAT).option("columns", "x").load(table)
 
 
+@pytest.mark.thorough
 def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark, table: str) -> None:
     """[SP12] Spark plans the files of a DataFrame once, with the filter of whichever query came before."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -339,12 +354,14 @@ def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.thorough
 def test_a_schema_of_ones_own_is_refused(spark, table: str) -> None:
     """[SP5] Spark would not pin a version then, and the columns would be anyone's guess."""
     with pytest.raises(Exception, match="takes no schema of your own"):
         spark.read.format(FORMAT).schema("n int").load(table).collect()
 
 
+@pytest.mark.thorough
 def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
     with pytest.raises(Exception, match="does not know the option"):
         load(spark, table, mergeSchema="true")
@@ -352,6 +369,7 @@ def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
         load(spark, table, versionAsOf="1")
 
 
+@pytest.mark.thorough
 def test_both_ways_of_reading_agree(spark, table: str) -> None:
     """[RD7] [SP4] A table after a rename, a drop and a new column, by Spark's scan and by the data source."""
     handle = mc.Table(table)
@@ -376,6 +394,7 @@ def test_the_format_is_found_without_registering(spark, table: str) -> None:
     assert fresh.read.format(FORMAT).load(table).count() == 10
 
 
+@pytest.mark.thorough
 def test_an_overwrite_replaces_the_columns_and_the_partitioning(spark: Any, root: str) -> None:
     """[SC10] [SP5]"""
     spark.range(3).selectExpr("id", "'a' AS day").write.format(FORMAT).option("partitionBy", "day").mode("append").save(root)

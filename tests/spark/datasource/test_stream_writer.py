@@ -79,6 +79,7 @@ def forget_the_commit_of(checkpoint: str, batch: int) -> None:
 
 
 # --- one batch, one commit ------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_each_batch_is_one_commit_of_one_object(spark, root: str, source: Path, checkpoint: str) -> None:
@@ -99,6 +100,7 @@ def test_each_batch_is_one_commit_of_one_object(spark, root: str, source: Path, 
     assert Table(root).watermarks() == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_replayed_batch_is_recognised(spark, root: str, source: Path, checkpoint: str) -> None:
@@ -133,6 +135,7 @@ def test_a_checkpoint_that_was_deleted_is_an_error_where_there_is_a_key(spark, r
     assert numbers(root) == sorted([*range(20), *range(20)])  # what was asked for
 
 
+@pytest.mark.thorough
 def test_batches_that_the_table_does_not_hold_are_a_gap(spark, root: str, source: Path, checkpoint: str, tmp_path: Path) -> None:
     """[KY6] A batch that Spark's checkpoint has as done went elsewhere."""
     other = str(tmp_path / "other")
@@ -160,6 +163,7 @@ def test_complete_mode_replaces_the_table_with_every_batch(spark, root: str, sou
     assert records(root) == {query_id(checkpoint): (query_id(checkpoint), 1, 3)}
 
 
+@pytest.mark.thorough
 def test_a_column_that_appears_is_added_where_that_is_asked_for(spark, root: str, source: Path, checkpoint: str) -> None:
     """[SC5]"""
     feed(source, 0)
@@ -229,6 +233,7 @@ def test_refused_where_spark_plans(root: str, name: str) -> None:
     assert not Path(root).exists()
 
 
+@pytest.mark.thorough
 def test_what_is_refused_ends_the_query_before_any_task(spark, root: str, source: Path, checkpoint: str) -> None:
     """[SP5] Through Spark: an option, and the update mode, which Spark offers no Python sink."""
     feed(source, 0)
@@ -241,6 +246,7 @@ def test_what_is_refused_ends_the_query_before_any_task(spark, root: str, source
         streams.start(read_input(spark, str(source)), None, f"{checkpoint}-3").awaitTermination()  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_staged_jobs_wait_beside_a_running_query(spark, root: str, source: Path, checkpoint: str) -> None:
     """[CK5] [SP7] Its batches are seen and theirs are not; published or aborted while it runs, no row is lost or comes twice."""
     feed(source, 0)

@@ -109,6 +109,7 @@ LEAVES = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_pyarrow_filter_keeps_the_same_rows_in_spark(frame: DataFrame) -> None:
     """[RD7] Tasks evaluate it: NaN, -0.0, nulls in lists, collations, years 1 and 9999; the others are what is left of the rows."""
     forms, columns = [spark_order(leaf, ARROW) for leaf in LEAVES], arrow_of(SCHEMA)
@@ -192,6 +193,7 @@ def doubtful_columns() -> list[Column]:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_spark_filter_never_hides_a_row_and_skips_what_it_can(frame: DataFrame) -> None:
     """Every Column against files of one row, of two and of all, with Spark saying which rows match. [RD6]"""
     exact = exact_columns(frame)

@@ -125,6 +125,7 @@ def is_right(sparks: Any, ours: Any) -> bool:
     return bool(sparks == ours)
 
 
+@pytest.mark.thorough
 def test_a_condition_selects_the_rows_that_spark_selects(frame: DataFrame) -> None:  # noqa: F811
     """NaN, -0.0, nulls in lists, decimals beside floats, times with zones, texts of all kinds; and the negation of each."""
     asked = [*CONDITIONS, *(f"NOT ({each})" for each in CONDITIONS)]
@@ -137,6 +138,7 @@ def test_a_condition_selects_the_rows_that_spark_selects(frame: DataFrame) -> No
     assert kept > len(asked) and understood > len(asked) // 2, "files are skipped by them"
 
 
+@pytest.mark.thorough
 def test_a_value_is_the_one_that_spark_computes_and_of_its_type(frame: DataFrame) -> None:  # noqa: F811
     """Some of the rows have no such value, as a division by zero has none. [RC2]"""
     some = "i != 0 AND l != 0 AND i > -10"
@@ -168,12 +170,14 @@ def utc(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.session.timeZone", str(zone))
 
 
+@pytest.mark.thorough
 def test_the_stored_answers_are_sparks(utc: SparkSession, tmp_path: Path) -> None:
     """tests/filter/test_sql_expression.py compares ours with them. [RC2]"""
     stored = json.loads(sql_results.ANSWERS.read_text("utf-8"))
     assert sql_results.sparks_answers(utc, tmp_path) == stored
 
 
+@pytest.mark.thorough
 def test_every_letter_has_the_case_that_spark_gives_it_or_none(spark: SparkSession, tmp_path: Path) -> None:
     """Of all characters: the same, or refused; Σ, whose small letter depends on what follows, is refused. [RC2]"""
     letters = [chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
@@ -191,6 +195,7 @@ def test_every_letter_has_the_case_that_spark_gives_it_or_none(spark: SparkSessi
         assert len(letters) - len(plain) < 2000
 
 
+@pytest.mark.thorough
 def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSession, tmp_path: Path) -> None:
     """Here its zone is Kathmandu's, 5:45 before UTC; letters of doubtful case are left to it, too. [RC8]"""
     assert not session_of().is_utc and not session_of().has_spark and session_of(falls_back=True).has_spark

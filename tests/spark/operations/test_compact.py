@@ -86,6 +86,7 @@ def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
     assert rows(table) == before
 
 
+@pytest.mark.thorough
 def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, table) -> None:
     """[GC16] By SQL, by a Column and by a pyarrow expression; a column that is none is refused before any work."""
     version = table.snapshot().version

@@ -31,6 +31,7 @@ def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(tuple(v.values()) if isinstance(v, dict) else v for v in row.values()) for row in found), key=str)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clauses", [{}, TAKE], ids=["rows", "clauses"])
 def test_columns_change_with_the_rows_also_where_others_were_faster(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch, clauses: dict[str, Any]
@@ -48,6 +49,7 @@ def test_columns_change_with_the_rows_also_where_others_were_faster(
     assert [row for row in rows(path, "id", "more") if row[1]] == [(2, "more")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clauses", [{}, TAKE], ids=["rows", "clauses"])
 def test_keys_of_other_names_and_nulls_and_the_last_row(spark: Any, tmp_path: Path, clauses: dict[str, Any]) -> None:
     """[RC3]"""
@@ -68,6 +70,7 @@ def test_keys_of_other_names_and_nulls_and_the_last_row(spark: Any, tmp_path: Pa
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
 
 
+@pytest.mark.thorough
 def test_statements_say_the_same(spark: Any, path: Path) -> None:
     """[SP48] [RC12] [RC3]"""
     spark.createDataFrame(ROWS, SOURCE).createOrReplaceTempView("evolving")

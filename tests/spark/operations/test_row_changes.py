@@ -55,6 +55,7 @@ def test_exactly_the_rows_that_match_go(spark: Any, base: Any, tmp_path: Path, n
     assert touched == outcome.files_removed + outcome.files_rewritten
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "plain"))
 def test_a_dataframe_replaces_exactly_the_rows_that_match(spark: Any, base: Any, tmp_path: Path, name: str) -> None:
@@ -78,6 +79,7 @@ def test_a_dataframe_replaces_exactly_the_rows_that_match(spark: Any, base: Any,
     assert table.verify(deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_a_dataframe_of_the_table_itself_is_compared_from_the_version_that_it_shows(spark: Any, base: Any, tmp_path: Path) -> None:
     """[CF17] [RC10]"""
     table, _ = copy(base, "partitioned", tmp_path)
@@ -108,6 +110,7 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.versions
 def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RD7]"""
@@ -333,6 +336,7 @@ def test_clauses_leave_what_they_leave_without_spark(spark: Any, base: Any, tmp_
     assert table.verify(deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_what_a_clause_cannot_compute_ends_a_merge_with_spark(spark: Any, base: Any, tmp_path: Path) -> None:
     """With the error of this process, and nothing is committed; an empty source deletes by its clauses, too. [RC9] [RC8]"""
     table, data = copy(base, "plain", tmp_path)
@@ -346,6 +350,7 @@ def test_what_a_clause_cannot_compute_ends_a_merge_with_spark(spark: Any, base: 
     assert (outcome.executor, outcome.rows_deleted) == ("spark", 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.parametrize(("name", "on", "matched", "unmatched"), rest_thorough(some(MERGES, 4), MERGES[0], MERGES[-1]))
 def test_a_merge_leaves_what_it_should_row_by_row(
@@ -367,6 +372,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     assert outcome.committed and table.verify(deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_a_source_that_says_something_else_each_time_is_asked_once(spark: Any, root: str) -> None:
     """Compared by some keys and inserted with others, rows would be doubled and lost. [RC4]"""
     mc.write(pa.table({"id": range(2_000), "v": ["old"] * 2_000}), root)
@@ -389,6 +395,7 @@ def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) 
 
 
 # --- files of all kinds --------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RC3] [SC4]"""
     table, data = copy(base, "plain", tmp_path)
@@ -438,6 +445,7 @@ def test_char_values_of_rows_that_stay_are_not_padded(spark: Any, root: str) -> 
     assert table.delete("code = 'ab'", spark=spark).rows_deleted == 1 and ids(table) == [2, 3]
 
 
+@pytest.mark.thorough
 def test_rows_of_several_tables_change_together(spark: Any, tmp_path: Path) -> None:
     """By Spark: a deletion by a Column, a merge of a DataFrame, and rows of another one, in one commit. [MT1] [RC1] [RC8]"""
     paths = [str(tmp_path / name) for name in ("orders %+=#é", "lines", "log")]

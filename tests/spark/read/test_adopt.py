@@ -148,7 +148,7 @@ def test_folder_values_are_typed_as_spark_types_them(spark, tmp_path: Path) -> N
     assert first["d"] == Decimal("9" * 20) and first["i"] == 7 and first["at"] == dt.datetime(2013, 1, 1, 0, 30) and first["m"] == "2013-01"
 
 
-@pytest.mark.parametrize("by", ["n", None])
+@pytest.mark.parametrize("by", ["n", pytest.param(None, marks=pytest.mark.thorough)])
 def test_no_task_reads_an_adopted_file_that_was_replaced(spark, tmp_path: Path, by: str | None) -> None:
     """[AF3] [RD2] By another sound one, of as many rows: the entry says nothing of it. Batches and streams alike."""
     root = str(tmp_path / "t")

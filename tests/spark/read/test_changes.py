@@ -31,6 +31,7 @@ def busy_table(tmp_path: Path) -> mc.Table:
     return table
 
 
+@pytest.mark.thorough
 def test_a_data_frame_has_the_rows_that_arrow_has(spark, tmp_path: Path) -> None:
     """With all types, whose values Spark shows as those of the table. [CH1] [CH2] [CH4]"""
     table = busy_table(tmp_path)

@@ -11,6 +11,7 @@ from tests.kit.filter_kinds import CASES, KINDS
 import manifestcommit as mc
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["own", "adopted"])
 def test_filters_at_the_extremes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """[RD7] [DF6]"""

@@ -15,6 +15,7 @@ ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, float("nan"), 3.0]})
 WANTED = {"x > 5": [2], "x = double('NaN')": [2], "NOT (x <= 5)": [2], "x <=> double('NaN')": [2], "x >= 3": [2, 3]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("writer", ["arrow", "spark", "another"])
 def test_a_filter_keeps_the_rows_of_nan(spark: Any, tmp_path: Path, writer: str) -> None:
     """As in memory, whoever wrote the file: a job of ours from Arrow or Spark, or something else. [SP4] [RD7] [DF6]"""

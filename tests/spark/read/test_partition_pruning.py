@@ -209,6 +209,7 @@ def test_files_of_others_are_read_beside(spark: Any, root: str) -> None:
     assert sorted(row.n for row in some.collect()) == [2, 3] and files_read(some) == [1]
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 def test_what_spark_has_read_is_compared_with_the_entries(spark: Any, days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD43] A value, a folder or a column that differs: the values are read from the files."""

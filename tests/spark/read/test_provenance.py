@@ -162,6 +162,7 @@ def test_nothing_is_inserted_through_a_dataframe_of_the_library(spark, table: st
     assert ids(table) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_the_mark_is_in_no_schema_and_no_file_of_a_table(spark, table: str, tmp_path: Any) -> None:
     """[SP41]"""
     df = spark.read.format(FORMAT).load(table)
@@ -174,6 +175,7 @@ def test_the_mark_is_in_no_schema_and_no_file_of_a_table(spark, table: str, tmp_
     assert not any(b"manifestcommit.read" in path.read_bytes() for path in (tmp_path / "other").rglob("*.parquet"))
 
 
+@pytest.mark.thorough
 def test_a_table_of_the_catalog_cannot_be_used(spark, table: str, tmp_path: Any) -> None:
     """Spark makes an entry for CREATE TABLE without asking the source; every use of it says what to do instead. [SP5]"""
     spark.sql(f"CREATE TABLE of_catalog (id long, text string) USING manifestcommit LOCATION {literal(str(tmp_path / 'x'))}")

@@ -164,6 +164,7 @@ def test_an_unlisted_file_beside_the_listed_ones_is_not_read(spark, tmp_path: Pa
     assert numbers(read_files(spark, f"file://{tmp_path}", listed, SCHEMA)) == [1]
 
 
+@pytest.mark.thorough
 def test_ten_thousand_files_plan_quickly(spark, tmp_path: Path) -> None:
     """[SP4] Nothing is listed or opened while planning: the files need not even exist."""
     listed = [(f"day={n % 31}/{n:05d}.parquet", 1000) for n in range(10_000)]

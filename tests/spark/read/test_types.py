@@ -105,6 +105,7 @@ def table(spark, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format", "variant")
 def test_spark_reads_back_what_it_wrote(spark, table: str) -> None:
@@ -146,6 +147,7 @@ def test_a_sessions_settings_change_no_value(spark, table: str, name: str) -> No
         assert as_text(df) == expected
 
 
+@pytest.mark.thorough
 def test_spark_needs_no_help_of_ours_to_read_a_file(spark, table: str) -> None:
     """[DF5] The footer says Spark's types, so that intervals, variants and void are not taken for what they are stored as."""
     files = [f"{table}/{path}" for path in mc.Table(table).files().column("path").to_pylist()]

@@ -76,6 +76,7 @@ def without_data_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "registered_name", None)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("without_data_sources")
 def test_without_data_sources_every_row_is_written_and_read_once(spark: Any, root: str) -> None:
     """[SP45] [SP1] [SP4] Through mapInArrow: writes, reads in tasks, merges and deletes; empty data, hostile names."""
@@ -108,6 +109,7 @@ def test_options_are_never_sent_through_files() -> None:
         tasks.check_sent(lambda: large, StorageOptions({"secret": "s3cr3t"}))
 
 
+@pytest.mark.thorough
 def test_what_sparks_scan_does_not_take_is_read_in_tasks(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP45] [SP4] Columns of the type void, before Spark 4.1."""
     mc.write(spark.sql("select id as n, null as v, array(null) as a from range(3)"), root)

@@ -54,6 +54,7 @@ def test_what_was_written_is_what_is_there(spark, root: str) -> None:
     assert all((Path(root) / entry.path).stat().st_size == entry.bytes for entry in written.entries)
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 def test_rows_read_back_are_the_rows_written(spark, root: str) -> None:
     """[SP2] [SP4] [DF4] Partitioned by hostile values; every row once, partition columns from inside the files."""
@@ -77,6 +78,7 @@ def test_an_empty_dataframe_writes_nothing_and_succeeds(spark, root: str) -> Non
     assert on_disk(root) == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 def test_a_task_that_fails_once_counts_once(spark, root: str, tmp_path: Path) -> None:
     """[SP2] The second attempt's rows count, the first's do not."""
@@ -101,6 +103,7 @@ def fails_once(spark: Any, marker: Path) -> Any:
     return spark.sparkContext.parallelize(range(40), 4).mapPartitionsWithIndex(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
     """[SC3] A null in a non-nullable column is found by a task; the caller gets the library's error, not Spark's."""

@@ -25,6 +25,7 @@ def amounts(path: str) -> list[float]:
     return sorted(mc.Table(path).to_arrow().column("amount").to_pylist())
 
 
+@pytest.mark.thorough
 def test_tasks_refuse_rows_that_violate_a_constraint(spark: SparkSession, path: str) -> None:
     """[CK2] [SP6]"""
     good = spark.sql("SELECT id + 10 AS id, double(id + 1) AS amount, 'c' AS day FROM range(4)")
@@ -72,6 +73,7 @@ def test_constraints_are_added_and_dropped_by_statements(spark: SparkSession, pa
     assert list(mc.Table(path).constraints()) == ["positive"]
 
 
+@pytest.mark.thorough
 def test_a_stream_is_held_to_it(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """[CK2] [SP5]"""
     (tmp_path / "in").mkdir()
@@ -85,6 +87,7 @@ def test_a_stream_is_held_to_it(spark: SparkSession, path: str, tmp_path: Path) 
     assert amounts(path) == [1.0, 2.0]
 
 
+@pytest.mark.thorough
 def test_a_staged_job_is_read_by_spark(spark: SparkSession, path: str) -> None:
     """[CK5]"""
     staged = mc.write(spark.sql("SELECT 7L AS id, 5D AS amount, 'c' AS day"), path, publish=False)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import manifestcommit as mc
 from manifestcommit.runtime.outcome import JobMetrics, observers
 
 
+@pytest.mark.thorough
 def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_path: Path) -> None:
     """A task that fails after its last row has read it, and that is in no figure. [SP2] [OB10]"""
     marker = str(tmp_path / "failed")
@@ -38,6 +41,7 @@ def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_pat
     assert told == [found]
 
 
+@pytest.mark.thorough
 def test_every_kind_of_write_is_counted(spark: Any, root: str, tmp_path: Path) -> None:
     """By the library, by the format, by a streaming query. [OB10]"""
     mc.register(spark)

@@ -96,6 +96,7 @@ def once_failing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise OSError("the disk of this task is full")
 
 
+@pytest.mark.thorough
 def test_an_attempt_that_fails_leaves_nothing_in_either(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """Its files are there, in both tables, and no version lists them. [CK7] [SP1] [SP2]"""
     rows = frame(spark)
@@ -103,6 +104,7 @@ def test_an_attempt_that_fails_leaves_nothing_in_either(spark: SparkSession, pat
     assert numbers(path) == GOOD and numbers(f"{path}.refused") == BAD
 
 
+@pytest.mark.thorough
 def test_a_stream_writes_its_batches_so(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """By foreachBatch, once each; the format's own writer says so. [CK7] [SP5]"""
     (tmp_path / "in").mkdir()

@@ -209,6 +209,7 @@ def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Calla
     exact(df, root)
 
 
+@pytest.mark.thorough
 def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
     """And is exact; what the first run finished stays unlisted. [AB6]"""
     attempt(spark.range(0, 100, 1, 4), root, fingerprint="as of Monday")
@@ -219,6 +220,7 @@ def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable
     exact(other, root)
 
 
+@pytest.mark.thorough
 def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[], list[str]]) -> None:
     """Of an RDD, whose code Spark hides, of a plan of newer software; not where partitions come about in another way. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")

@@ -21,6 +21,7 @@ def frame(spark: Any, tmp_path: Path) -> Any:
     return spark.read.parquet(str(tmp_path / "rows.parquet"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["write", "format"])
 def test_spark_writes_and_reads_transforms(spark: Any, frame: Any, tmp_path: Path, way: str) -> None:
     """Tasks of both writers put rows where a process without Spark does. [PT5] [PT7]"""
@@ -44,6 +45,7 @@ def _partitions(table: mc.Table) -> list[str]:
     return sorted({path.rpartition("/")[0] for path in table.files().column("path").to_pylist()})
 
 
+@pytest.mark.thorough
 def test_sql_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
     """[PT4] [CF16]"""
     mc.write(rows(), str(tmp_path / "source"))
@@ -63,6 +65,7 @@ def test_sql_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
     execution._ATTACHED.clear()
 
 
+@pytest.mark.thorough
 def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> None:
     """[PT5]"""
     (tmp_path / "in").mkdir()
@@ -76,6 +79,7 @@ def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> N
     assert table.verify(deep=True).damages == 0
 
 
+@pytest.mark.thorough
 def test_a_large_change_by_tasks(spark: Any, frame: Any, tmp_path: Path) -> None:
     """Spark's own finders and rewriters keep each row in its partition. [RC1] [PT6]"""
     path = str(tmp_path / "t")
