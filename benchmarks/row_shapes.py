@@ -6,6 +6,10 @@
 - `wide write`, `wide read`, `wide update` of one row, `wide merge` of ten rows, `wide columns`: an append with one more column. The table
   has 1,000 rows and as many columns as `--columns` says.
 
+`floor` and `floor in threads` do by plain pyarrow what copy-on-write of `partitions` and `merge over partitions` cannot do without: they
+open and read each file, find rows by a key, and write a file for each partition with zstd. Nothing is hashed, synced or committed, and no
+bounds are kept.
+
 `work_s` is the call alone, `work_cpu_s` its CPU, in all threads, `peak_mb` the most memory that the process had above what it had before
 the call. Each round is a process of its own, on a copy of its table; after it the numbers of rows of both sides are compared.
 
@@ -21,11 +25,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, interleave, parser, report, rounds_of, work_folder
@@ -34,6 +41,7 @@ from benchmarks.row_changes import child, peak_mb, properties
 MODULE = "benchmarks.row_shapes"  # what a child runs
 FIGURES = ["work_s", "work_cpu_s", "peak_mb"]
 SIDES = ("manifestcommit", "deltalake", "deltalake zstd")
+FLOORS = {"floor": 1, "floor in threads": 2}  # how many threads read and write
 NARROW = ("partitions", "merge over partitions", "upsert", "upsert by texts")
 WIDE = ("wide write", "wide read", "wide update", "wide merge", "wide columns")
 DAYS, PARTITIONS = 1_095, 500
@@ -58,10 +66,11 @@ def main() -> int:
         for size in sizes.get(shape, [rows]):
             with work_folder(chosen) as folder:
                 base, partition_by = table_of(shape, size)
-                for side in SIDES:
+                at_work = (*SIDES, *FLOORS) if partition_by else SIDES
+                for side in at_work:
                     fill(folder / side, side, base, partition_by)
                 left: dict[int, set[int]] = {}
-                sides = [Contestant(name=side, run=child(folder, side, shape, size, left, MODULE)) for side in SIDES]
+                sides = [Contestant(name=side, run=child(folder, side, shape, size, left, MODULE)) for side in at_work]
                 interleave(sides, rounds=rounds_of(chosen))
                 assert all(len(each) == 1 for each in left.values()), f"{shape}: the sides differ: {left}"
                 report("row_shapes", {"shape": shape, "size": size}, sides, figures=FIGURES)
@@ -118,7 +127,7 @@ def fill(root: Path, side: str, base: pa.Table, partition_by: str | None) -> Non
     """The table of one side."""
     from deltalake import write_deltalake
 
-    if side == "manifestcommit":
+    if side == "manifestcommit" or side in FLOORS:
         mc.write(base, root, partition_by=partition_by)
     else:
         write_deltalake(str(root), base, partition_by=partition_by, writer_properties=properties(side))
@@ -129,7 +138,8 @@ def one_round(side: str, shape: str, root: Path, size: int) -> dict[str, float]:
     kept = root.with_name(f"{root.name} kept")
     shutil.copytree(root, kept)
     try:
-        call, count = (ours if side == "manifestcommit" else theirs)(root, side, shape, size)
+        opened = floor if side in FLOORS else ours if side == "manifestcommit" else theirs
+        call, count = opened(root, side, shape, size)
         before = peak_mb()
         start, own = time.perf_counter(), time.process_time()
         call()
@@ -172,6 +182,35 @@ def theirs(root: Path, side: str, shape: str, size: int) -> tuple[Callable[[], A
         return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
     return calls.get(shape, merge), lambda: DeltaTable(str(root)).count()
+
+
+def floor(root: Path, side: str, shape: str, size: int) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """The same with pyarrow: no version, no digest, nothing synced. A write only adds files."""
+    source, by = source_of(shape, size), table_of(shape, size)[1]
+    there = sorted(root.glob(f"{by}=*/*.parquet"))
+    replaced, kept = ([], there) if shape == "partitions" else (there, [])
+    pool, new = ThreadPoolExecutor(FLOORS[side]), root / "new"
+
+    def read(path: Path) -> pa.Table:
+        return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(use_threads=False)
+
+    def write(rows: pa.Table) -> None:
+        folder = new / f"{by}={rows[by][0]}"
+        folder.mkdir(parents=True)
+        pq.write_table(rows, folder / "1.parquet", compression="zstd", compression_level=3, use_dictionary=False)
+
+    def replace() -> None:
+        rows = source
+        if replaced:
+            old = pa.concat_tables(pool.map(read, replaced))
+            stays = old.filter(pc.is_null(pc.index_in(old["id"], source["id"])))
+            rows = pa.concat_tables([stays, source.cast(old.schema)])
+        rows = rows.sort_by(by).combine_chunks()
+        ends = pc.run_end_encode(rows[by].combine_chunks()).run_ends.to_pylist()
+        starts = [0, *ends[:-1]]
+        list(pool.map(write, map(rows.slice, starts, map(int.__sub__, ends, starts))))
+
+    return replace, lambda: sum(pq.read_metadata(path).num_rows for path in (*kept, *new.rglob("*.parquet")))
 
 
 if __name__ == "__main__":

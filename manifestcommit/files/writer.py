@@ -6,8 +6,9 @@ import contextlib
 import errno
 import hashlib
 import math
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -49,6 +50,7 @@ from ..runtime.outcome import InputTotals, fenced_error
 from ..store.base import Output, Store
 from .footer_stats import (
     FloatStats,
+    ParquetColumn,
     TrackedLeaf,
     column_stats,
     float_stats,
@@ -64,25 +66,20 @@ SAMPLE_ROWS = 20_000
 _MOST_DISTINCT = 0.95
 
 
-def dictionary_columns(group: pa.Table) -> list[str]:
-    """The Parquet columns that get a dictionary, for files like this row group: all but those with
-    hardly a repeated value.
-
-    It samples 20,000 rows from the whole group. A smaller group is not representative, and all its
-    columns get one.
-    """
-    distinct: set[str] = set()
-    if group.num_rows >= SAMPLE_ROWS:
-        rows = pa.array(range(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
-        distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}
-    return [leaf.name for leaf in parquet_columns(group.schema) if leaf.path[0] not in distinct]
+def dictionary_columns(group: pa.Table, columns: Sequence[ParquetColumn]) -> list[str]:
+    """Those of the Parquet columns that get a dictionary, in a file of row groups like this: all
+    but those with hardly a repeated value, of all rows or of a sample of 20,000."""
+    step = max(1, group.num_rows // SAMPLE_ROWS)
+    rows = pa.array(range(0, group.num_rows, step)) if step > 1 else None
+    distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}
+    return [column.name for column in columns if column.path[0] not in distinct]
 
 
-def _is_distinct(column: pa.ChunkedArray, rows: pa.Array) -> bool:
-    """Whether hardly a value of the column repeats; nested columns are not examined."""
+def _is_distinct(column: pa.ChunkedArray, rows: pa.Array | None) -> bool:
+    """Whether hardly a value of these rows repeats; nested columns are not examined."""
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return False
-    sample = column.take(rows)
+    sample = column if rows is None else column.take(rows)
     return bool(
         pc.count_distinct(sample, mode="only_valid").as_py()
         > _MOST_DISTINCT * max(1, len(sample) - sample.null_count)
@@ -97,6 +94,7 @@ BLOOM_COLUMNS = "write.bloom-filter-columns"
 _BLOOM_FPP = 0.01  # like Spark's own writer; 1.2 to 2.4 bytes for each row
 MAX_OPEN_FILES = 32
 _COMPLETED_AT_ONCE = 16  # files that are complete and wait for the disk or the network
+_SLOW_S = 0.002  # to make a file durable
 # Measured on TPC-H lineitem: 3 % smaller than level 1 for 7 % more time; level 6 takes 75 % more
 # time for another 2 %.
 _ZSTD_LEVEL = 3
@@ -363,7 +361,7 @@ class _FileSet:
         schema = arrow_schema(plan.schema, physical=True)
         self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
-        columns = parquet_columns(schema)
+        self._columns = columns = parquet_columns(schema)
         names = Counter(column.name for column in columns)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.
@@ -371,9 +369,6 @@ class _FileSet:
         self._ordered = [
             column.name for column in columns if column.is_single and column.name not in floats
         ]
-        # chosen from the first rows of this task, for all its files
-        self._dictionaries: list[str] | None = None
-        self._sampled = False
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
         self._blooms = [
@@ -381,9 +376,14 @@ class _FileSet:
             for field in plan.schema.fields
             if field.id in plan.bloom_columns and names[field.file_name] == 1
         ]
+        # about how many rows -> the columns with a dictionary, of the first file with so many
+        self._dictionaries: dict[int, list[str]] = {}
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
+        # by the last file: to wait for the disk or the network takes threads, which cost more than
+        # it takes in memory
+        self._is_slow = False
         self._completing = BackgroundWorker(_COMPLETED_AT_ONCE)
 
     def open_partitions(self) -> frozenset[Partition]:
@@ -403,13 +403,14 @@ class _FileSet:
         if file is None:
             return
         file.finish()
-        if not values:  # of a table without partitions: there are few files
-            self._complete(file)
-        else:
+        if self._is_slow:
             self._completing.do(self._complete, file)
+        else:
+            self._complete(file)
         del self._open[values]
 
     def _complete(self, file: _DataFile) -> None:
+        start = time.perf_counter()
         try:
             self._entries.append(file.complete())
         except BaseException as error:
@@ -417,6 +418,7 @@ class _FileSet:
             if isinstance(error, OutputGoneError):
                 self._check_fence(error)
             raise
+        self._is_slow = time.perf_counter() - start > _SLOW_S
 
     def finish_all(self) -> tuple[Entry, ...]:
         for values in list(self._open):
@@ -463,17 +465,15 @@ class _FileSet:
         )
         check_path(path)
         self._count += 1
-        if self._dictionaries is None or (not self._sampled and group.num_rows >= SAMPLE_ROWS):
-            self._dictionaries, self._sampled = (
-                dictionary_columns(group),
-                group.num_rows >= SAMPLE_ROWS,
-            )
+        size = group.num_rows.bit_length()
+        if size not in self._dictionaries:
+            self._dictionaries[size] = dictionary_columns(group, self._columns)
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
         options: dict[str, Any] = {
             **_WRITER_OPTIONS,
-            "use_dictionary": self._dictionaries,
+            "use_dictionary": self._dictionaries[size],
             "write_statistics": self._ordered,
         }
         if blooms and WRITES_BLOOM_FILTERS:

@@ -311,9 +311,7 @@ def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
     low, high, lower, upper = literal.low, literal.high, facts.bounds.min, facts.bounds.max
     match op:
         case "=" | "!=":
-            true = pc.and_(
-                _possible(pc.less_equal(lower, high)), _possible(pc.greater_equal(upper, low))
-            )
+            true = _possible(_overlaps(literal, facts))
             false = pc.invert(_all_equal(literal, facts))
         case "<" | ">=":
             true, false = _possible(pc.less(lower, high)), _possible(pc.greater_equal(upper, low))
@@ -329,6 +327,14 @@ def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
     if op != "!=":
         false = pc.or_(false, facts.has_nan)
     return _Outcomes(true, false)
+
+
+def _overlaps(literal: _Span, facts: _Facts) -> pa.BooleanArray:
+    """Files within whose bounds one of these values is; null: unknown."""
+    return pc.and_kleene(
+        pc.less_equal(facts.bounds.min, literal.high),
+        pc.greater_equal(facts.bounds.max, literal.low),
+    )
 
 
 def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
@@ -349,8 +355,9 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     # meaning.
     if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    overlaps = (_compare("=", one, facts).true for one in ranges)
-    true = pc.and_(_some(overlaps, files), facts.has_number)
+    overlaps = (_overlaps(one, facts) for one in ranges)
+    inside = reduce(pc.or_kleene, overlaps, files.all(False))
+    true = pc.and_(_possible(inside), facts.has_number)
     if len(numbers) < len(values):
         true = pc.or_(true, facts.has_nan)
     surely = _some((_all_equal(one, facts) for one in ranges), files)

@@ -720,20 +720,19 @@ def read_once(
     def one(entry: pa.Table) -> list[pa.RecordBatch] | None:
         nonlocal room
         held: list[pa.RecordBatch] = []
-        is_large = size_of(entry) > _PACK_BYTES
-        with naming_files(ctx, snapshot, entry):
-            data = checked_bytes(ctx, entry)
-            for batch in _batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
-                size = batch.nbytes
-                with lock:
-                    room -= size
-                if room < 0:
-                    return None
-                held.append(batch)
+        is_large, data = size_of(entry) > _PACK_BYTES, checked_bytes(ctx, entry)
+        for batch in _batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
+            size = batch.nbytes
+            with lock:
+                room -= size
+            if room < 0:
+                return None
+            held.append(batch)
         return held
 
     files: dict[str, pa.Table] = {}
-    found = map_concurrently(ctx.store, one, each_of(entries))
+    with naming_files(ctx, snapshot, entries):
+        found = map_concurrently(ctx.store, one, each_of(entries))
     for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
         if batches is None:
             return None

@@ -479,7 +479,7 @@ class SlowStore(LocalStore):
         self._begun += 1
 
         def slowly() -> None:
-            time.sleep(0.002)
+            time.sleep(0.004)
             if number == self.fails:
                 raise OSError(errno.EIO, "Input/output error")
             close()
