@@ -1,4 +1,4 @@
-"""Requests and bytes that each operation costs on S3, by kind, beside deltalake and pyiceberg. Counts only: no time is measured.
+"""Requests and bytes that each operation costs on S3, by kind, beside deltalake and pyiceberg; and the CPU of one small request.
 
 Requests are the same in every run; bytes differ by a percent or so, since names are drawn at random and metadata is compressed.
 Every client reaches the same server through the same counting proxy. An operation begins in a new process, so nothing is known or
@@ -12,6 +12,10 @@ many), `delete`; `requests` is their sum, and `of_data` says how many of them na
 - `commit N files`: from nothing, rows of N partitions, each of which becomes a file, in one commit to the created table.
 - `plan`: from nothing to the list of files of the table of N files: all, or the 1 % that a filter on a partition column keeps.
 
+- `one small PUT`, `GET`, `LIST`: `cpu_ms` of our process for each of 500 requests one after another: a create of 2 kB, that object,
+  a list of two names, as a commit's. The floor is `http.client` on a kept connection, whose requests were signed before and whose
+  answers nobody reads.
+
 What these figures do not say:
 
 - pyiceberg's commits are transactions in a catalog, here SQLite on a local disk. What a catalog costs is not counted.
@@ -22,9 +26,12 @@ What these figures do not say:
 
 from __future__ import annotations
 
+import http.client
 import multiprocessing as mp
 import os
+import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -37,23 +44,39 @@ import pyarrow.compute as pc
 from tests.kit.proxy import FaultProxy
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, parser, report, work_folder
+from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from manifestcommit.store import open_store
 
 GROUPS = 100  # partitions of the upper level: a filter on one of them keeps 1 %
 GROUP = 7
 METADATA = ("/_manifest/", "/_delta_log/", "/metadata/")
 FIGURES = ["requests", "put", "get", "head", "list", "post", "delete", "of_data", "up_bytes", "down_bytes"]
+REQUESTS = 500
+LISTED = f"listed/{7:020}.json.zst"
 SCHEMA = pa.schema([("grp", pa.int32()), ("part", pa.int32()), ("name", pa.string())])
 
 
 def main() -> int:
-    """Every operation by every system, once: counts need no rounds."""
+    """Every operation by every system, once: counts need no rounds. Then small requests by each client, in turns."""
     options = parser(__doc__)
     options.add_argument("--files", type=int, help="files of the large table, a multiple of 100 (default: 10000, quick: 200)")
+    options.add_argument("--requests", action="store_true", help="small requests only")
     chosen = options.parse_args()
     files = chosen.files or (200 if chosen.quick else 10_000)
-    used = versions("deltalake", "pyiceberg", "s3fs")
+    used = versions("deltalake", "pyiceberg", "botocore")
+    with s3_server() as server:
+        for kind in ("PUT", "GET", "LIST"):
+            requests = SmallRequests(server, kind)
+            contestants = [
+                Contestant(name="manifestcommit", run=requests.timed(requests.ours)),
+                Contestant(name="http.client, signed before (floor)", before=requests.sign, run=requests.timed(requests.floor)),
+                Contestant(name="botocore", run=requests.timed(requests.botocores)),
+            ]
+            interleave(contestants, rounds=rounds_of(chosen))
+            report("costs", {"operation": f"one small {kind}", "versions": used}, contestants, figures=["cpu_ms", "ms"])
+        if chosen.requests:
+            return 0
     with work_folder(chosen) as folder, s3_server() as server, FaultProxy(server.endpoint) as proxy:
         through = S3Server(endpoint=proxy.url, key=server.key, secret=server.secret)
         found = {name: costs_of(name, proxy, through, server.bucket(), folder, files) for name in SYSTEMS}
@@ -61,6 +84,83 @@ def main() -> int:
         contestants = [Contestant(name=name, run=lambda _: None, rounds=[dict(costs[operation])]) for name, costs in found.items()]
         report("costs", {"operation": operation, "versions": used}, contestants, figures=FIGURES)
     return 0
+
+
+class SmallRequests:
+    """One kind of small request, one after another, as each client sends it."""
+
+    def __init__(self, server: S3Server, kind: str) -> None:
+        from botocore.session import Session
+
+        self._server, self._kind, self._bucket = server, kind, server.bucket()
+        self._store = open_store(f"s3://{self._bucket}/t", server.storage_options)
+        self._client = Session().create_client(
+            "s3",
+            endpoint_url=server.endpoint,
+            aws_access_key_id=server.key,
+            aws_secret_access_key=server.secret,
+            region_name="us-east-1",
+        )
+        self._body = os.urandom(2000)
+        self._signed: list[tuple[str, str, bytes, dict[str, str]]] = []
+        for number in (7, 8):
+            self._store.put(f"listed/{number:020}.json.zst", self._body)
+        self._connection = http.client.HTTPConnection(server.endpoint.partition("://")[2])
+
+    def timed(self, send: Callable[[str], None]) -> Callable[[int], Figures]:
+        def run(_: int) -> Figures:
+            began_cpu, began = time.process_time(), time.perf_counter()
+            for number in range(REQUESTS):
+                send(f"{send.__name__}-{secrets.token_hex(4)}-{number}")
+            return {
+                "cpu_ms": (time.process_time() - began_cpu) * 1000 / REQUESTS,
+                "ms": (time.perf_counter() - began) * 1000 / REQUESTS,
+            }
+
+        return run
+
+    def ours(self, name: str) -> None:
+        if self._kind == "PUT":
+            assert self._store.put_if_absent(name, self._body)
+        elif self._kind == "GET":
+            assert len(self._store.get(LISTED)) == len(self._body)
+        else:
+            assert len(list(self._store.list("listed/"))) == 2
+
+    def botocores(self, name: str) -> None:
+        where = {"Bucket": self._bucket}
+        if self._kind == "PUT":
+            self._client.put_object(**where, Key=f"t/{name}", Body=self._body, IfNoneMatch="*")
+        elif self._kind == "GET":
+            assert len(self._client.get_object(**where, Key=f"t/{LISTED}")["Body"].read()) == len(self._body)
+        else:
+            assert len(self._client.list_objects_v2(**where, Prefix="t/listed/")["Contents"]) == 2
+
+    def sign(self, _: int) -> None:
+        """The requests of the next round."""
+        self._signed = [self._one_signed(f"signed-{secrets.token_hex(4)}-{number}") for number in range(REQUESTS)]
+
+    def floor(self, _: str) -> None:
+        method, target, body, headers = self._signed.pop()
+        self._connection.request(method, target, body or None, headers)
+        response = self._connection.getresponse()
+        assert response.read() is not None and response.status == 200, response.status
+
+    def _one_signed(self, name: str) -> tuple[str, str, bytes, dict[str, str]]:
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        target = {
+            "PUT": f"/{self._bucket}/t/{name}",
+            "GET": f"/{self._bucket}/t/{LISTED}",
+            "LIST": f"/{self._bucket}?encoding-type=url&list-type=2&prefix=t%2Flisted%2F",
+        }[self._kind]
+        method, body = ("PUT", self._body) if self._kind == "PUT" else ("GET", b"")
+        headers = {"If-None-Match": "*"} if self._kind == "PUT" else {}
+        request = AWSRequest(method, f"{self._server.endpoint}{target}", headers=headers, data=body)
+        S3SigV4Auth(Credentials(self._server.key, self._server.secret), "s3", "us-east-1").add_auth(request)
+        return method, target, body, dict(request.headers.items())
 
 
 def costs_of(name: str, proxy: FaultProxy, server: S3Server, bucket: str, folder: Path, files: int) -> dict[str, Figures]:

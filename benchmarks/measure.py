@@ -241,7 +241,7 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "java": found.group(1) if found else None,
-        **{name: version(name) for name in ("pyspark", "pyarrow", "fsspec", "msgspec")},
+        **{name: version(name) for name in ("pyspark", "pyarrow", "msgspec")},
         "commit": commit or None,
         "changed_since_commit": is_changed(),
     }

@@ -53,7 +53,7 @@ _HOMES = {
     "sources.loading": "LoadOutcome follow load",
     "staging": "Staged",
     "spark_sql.api": "attach register sql",
-    "store.doctor": "DoctorCheck DoctorLatency DoctorReport",
+    "store.doctor": "DoctorCheck DoctorReport",
     "table": "Table gc read_committed",
     "table.erasing": "Erasure",
     "table.functions": "commit create_table",

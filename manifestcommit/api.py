@@ -26,7 +26,7 @@ from .runtime.outcome import JobMetrics, Outcome
 from .sources.loading import LoadOutcome, follow, load
 from .spark_sql.api import attach, register, sql
 from .staging import Staged
-from .store.doctor import DoctorCheck, DoctorLatency, DoctorReport
+from .store.doctor import DoctorCheck, DoctorReport
 from .table import Table, gc, read_committed
 from .table.erasing import Erasure
 from .table.functions import commit, create_table
@@ -50,7 +50,6 @@ __all__ = [
     "Conflict",
     "Delete",
     "DoctorCheck",
-    "DoctorLatency",
     "DoctorReport",
     "DroppedJobWarning",
     "Erasure",

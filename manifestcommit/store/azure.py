@@ -23,21 +23,18 @@ from xml.etree import ElementTree
 
 from ..errors import StoreError, UsageError
 from .base import ObjectInfo, StorageOptions
-from .http import (
-    CONNECT_S,
-    READ_S,
-    Answer,
-    HttpClient,
-    HttpStore,
+from .http import CONNECT_S, READ_S, Answer, HttpClient, Way, from_environment
+from .object_store import (
+    NOT_IN_XML,
+    NoCredentialsError,
+    ObjectStore,
+    Page,
     Request,
-    Way,
     document,
-    from_environment,
     none_left,
     query_of,
     text_of,
 )
-from .object_store import NOT_IN_XML, NoCredentialsError, Page
 
 _PAGE = 5000
 _VERSION = "2021-08-06"  # of the service's interface
@@ -64,10 +61,8 @@ class Account:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         given = dict(options)
-        if (session := given.pop("request_session", None)) is not None:
-            none_left("abfs", {"request_session": session})
-        if given.pop("location_mode", "primary") != "primary":
-            raise UsageError("location_mode is 'primary': commits need the primary location")
+        if given.get("location_mode") == "primary":
+            del given["location_mode"]  # commits need it
         connect_s = float(given.pop("connection_timeout", None) or CONNECT_S)
         read_s = float(given.pop("read_timeout", None) or READ_S)
         found = {
@@ -89,10 +84,9 @@ class Account:
             self.name = found["account_name"]
             self.endpoint = f"https://{host or f'{self.name}.blob.core.windows.net'}"
             self._key, self._sas = found["account_key"], found["sas_token"]
-            self._credential = _credential(credential, found, given, anon=anon)
+            self._credential = _credential(credential, found, anon=anon)
             if self._credential is not None:
                 self._key = self._sas = None
-            given = {}
         none_left("abfs", given)
         self.usual = _HOST.fullmatch(urlsplit(self.endpoint).hostname or "")
         self.is_providers = self.usual is not None
@@ -120,31 +114,27 @@ class Account:
         url = f"{self.endpoint}/{request.place}"
         asked = [query_of(request.query)] if request.query else []
         sent = {**request.headers, "x-ms-version": _VERSION, "x-ms-date": formatdate(usegmt=True)}
-        if request.kind == "PUT":
-            sent["Content-Length"] = str(len(request.body))
         if self._credential is not None:
             sent["Authorization"] = f"Bearer {self._renewed()}"
         elif self._key:
-            sent["Authorization"] = self._signed(request.kind, url, request.query, sent)
+            sent["Authorization"] = self._signed(request, url, sent)
         elif self._sas:
             asked.append(self._sas.lstrip("?"))
         url += f"?{'&'.join(asked)}" if asked else ""
         return self.http.send(request.kind, url, sent, request.body, request.into)
 
-    def _signed(
-        self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> str:
+    def _signed(self, request: Request, url: str, headers: Mapping[str, str]) -> str:
         """By the account's key, as Azure documents it."""
         lower = {name.lower(): value for name, value in headers.items()}
-        if lower.get("content-length") == "0":
-            del lower["content-length"]
+        if request.body:
+            lower["content-length"] = str(len(request.body))
         own = sorted(name for name in lower if name.startswith("x-ms-"))
         lines = [
-            method,
+            request.kind,
             *(lower.get(name, "") for name in _SIGNED),
             *(f"{name}:{lower[name]}" for name in own),
             f"/{self.name}{urlsplit(url).path}",
-            *(f"{name}:{value}" for name, value in sorted(query.items())),
+            *(f"{name}:{value}" for name, value in sorted(request.query.items())),
         ]
         try:
             key = base64.b64decode(self._key or "", validate=True)
@@ -163,9 +153,7 @@ class Account:
             return str(self._token.token)
 
 
-def _credential(
-    credential: Any, found: Mapping[str, Any], more: dict[str, Any], *, anon: bool
-) -> Any:
+def _credential(credential: Any, found: Mapping[str, Any], *, anon: bool) -> Any:
     """What gives tokens; None: there is another login, or none is wanted."""
     if credential is not None:
         if not hasattr(credential, "get_token") or inspect.iscoroutinefunction(
@@ -189,15 +177,14 @@ def _credential(
         return None
     from azure.identity import DefaultAzureCredential
 
-    return DefaultAzureCredential(**more)
+    return DefaultAzureCredential()
 
 
-class AzureStore(HttpStore):
+class AzureStore(ObjectStore):
     """Requests to one container of Azure. [ST14]"""
 
     account = Account
     noun, missing = "container", "account"
-    sections = ("abfs", "az", "abfss")
     extra = "azure"
     takes = (
         "adlfs' options: account_name, account_key, sas_token, connection_string, client_id, "
@@ -212,7 +199,7 @@ class AzureStore(HttpStore):
         "Check account_name, account_host and connection_string in storage_options, and the same "
         "and the proxies in the environment."
     )
-    busy = HttpStore.busy - {409}
+    busy = ObjectStore.busy - {409}
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         """root: container, or container@account.dfs.core.windows.net; and the prefix."""
@@ -271,7 +258,7 @@ class AzureStore(HttpStore):
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: Azure has no ranges that count from the end."""
         request = Request("HEAD", key)
-        return b"", self.ask_for(request, lambda answer: int(answer.headers["Content-Length"]))
+        return b"", self.ask_for(request, lambda answer: int(answer.headers["content-length"]))
 
     def write(self, key: str, data: bytes) -> None:
         self.ask(Request("PUT", key, {}, _WHOLE, data))

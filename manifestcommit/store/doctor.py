@@ -83,20 +83,6 @@ class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class DoctorLatency(msgspec.Struct, frozen=True, kw_only=True):
-    """The latency of one kind of small request from here.
-
-    Attributes:
-        call: "put_if_absent", "get" or "list".
-        median_ms: the median of ten requests, in milliseconds.
-        worst_ms: the longest of them, in milliseconds.
-    """
-
-    call: str
-    median_ms: float
-    worst_ms: float
-
-
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.doctor`.
 
@@ -105,7 +91,6 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
         store: the store that the verdict is about.
         verdict: "safe", "unsafe" if any check failed, else "unknown" if any was unclear.
         findings: the result of each check.
-        latencies: of small requests; empty if the store failed while they were measured.
 
     Spec: ST12.
     """
@@ -114,7 +99,6 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     verdict: Literal["safe", "unsafe", "unknown"]
     findings: tuple[DoctorCheck, ...]
-    latencies: tuple[DoctorLatency, ...]
 
 
 def prove(store: Store) -> None:
@@ -169,7 +153,6 @@ def examine(
                 progress(name)
             result, detail = _whatever_happens(check, site)
             findings.append(DoctorCheck(check=name, result=result, detail=detail))
-        latencies = _latencies(site)
     finally:
         site.clean()
     results = {finding.result for finding in findings}
@@ -178,31 +161,7 @@ def examine(
         store=store.identity or store.url,
         verdict="unsafe" if "failed" in results else "unknown" if "unclear" in results else "safe",
         findings=tuple(findings),
-        latencies=latencies,
     )
-
-
-def _latencies(site: Site) -> tuple[DoctorLatency, ...]:
-    """Small sequential requests. None at all if the store fails: its safety was checked before."""
-    calls: dict[str, Callable[[str], object]] = {
-        "put_if_absent": lambda name: site.store.put_if_absent(name, b"x" * KIB),
-        "get": site.store.get,
-        "list": lambda name: list(site.store.list(name)),
-    }
-    names = [site.name(f"timed/{number}") for number in range(_SAMPLES)]
-    found = []
-    for kind, call in calls.items():
-        taken_ms = []
-        for name in names:
-            began = time.perf_counter()
-            try:
-                call(name)
-            except Exception:  # as in `_whatever_happens`
-                return ()
-            taken_ms.append((time.perf_counter() - began) * 1000)
-        median, worst = round(statistics.median(taken_ms), 2), round(max(taken_ms), 2)
-        found.append(DoctorLatency(call=kind, median_ms=median, worst_ms=worst))
-    return tuple(found)
 
 
 # --- How a check is made --------------------------------------------------------------------------
@@ -555,6 +514,28 @@ def _clocks_agree(site: Site) -> str:
     return ""
 
 
+def _small_requests_take_time(site: Site) -> str:
+    """Of such requests one after another, for people: no rule depends on it."""
+    calls: dict[str, Callable[[str], object]] = {
+        "put_if_absent": lambda name: site.store.put_if_absent(name, b"x" * KIB),
+        "get": site.store.get,
+        "list": lambda name: list(site.store.list(name)),
+    }
+    names = [site.name(f"timed/{number}") for number in range(_SAMPLES)]
+    found = []
+    for kind, call in calls.items():
+        taken_ms = []
+        for name in names:
+            began = time.perf_counter()
+            try:
+                call(name)
+            except Exception:  # as in `_whatever_happens`
+                raise _RemarkError("the store failed while they were measured") from None
+            taken_ms.append((time.perf_counter() - began) * 1000)
+        found.append(f"{kind} {statistics.median(taken_ms):.1f} ms (at most {max(taken_ms):.1f})")
+    return ", ".join(found)
+
+
 # The essential checks come first, the concurrent creates before all others.
 ESSENTIAL: tuple[tuple[str, Check], ...] = (
     ("one of many creators wins", _one_creator_wins),
@@ -577,4 +558,5 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("names are kept as written", _a_name_is_kept_as_written),
     ("a file appears whole", _an_output_appears_whole),
     ("clocks agree", _clocks_agree),
+    ("small requests take", _small_requests_take_time),
 )

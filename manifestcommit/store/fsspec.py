@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
+from ..errors import StoreError, UnsafeStoreError, UsageError
 from .base import ObjectInfo, StorageOptions, public_endpoint
-from .object_store import ObjectStore, Page, TakenError, TransientError
+from .http import Answer
+from .object_store import ObjectStore, Page, Request, TransientError
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "
@@ -107,19 +108,88 @@ def doubt_about_create(kind: type[Any]) -> str:
     return ""
 
 
+class Filesystem:
+    """One of fsspec's, of a process' own, which answers as servers do: without caches and event
+    loops of the caller's. [ST13]"""
+
+    is_providers, endpoint = False, ""
+
+    def __init__(self, scheme: str, options: Mapping[str, Any]) -> None:
+        ours = {"use_listings_cache": False, "skip_instance_cache": True}
+        given = {name: options[name] for name in options.keys() - _LOOPS}
+        self._fs = filesystem_class(scheme)(**given | ours)
+
+    def send(self, request: Request) -> Answer:
+        """The answer of its one public call for this request. Of a create only "exists" is one:
+        what a filesystem does in its call, and which of its steps took effect before another
+        failed, is not known. [ST5]"""
+        path = str(self._fs._strip_protocol(request.place))
+        if not f"/{path}".endswith(f"/{request.place.partition('://')[2]}".rstrip("/")):
+            raise StoreError(f"{request.place}: the filesystem would turn this name into {path!r}")
+        text = f"{request.place}: the store failed"
+        try:
+            return Answer(200, {}, getattr(self, f"_{request.kind}")(path, request))
+        except FileExistsError:
+            return Answer(412, {}, b"")
+        except NotImplementedError:
+            return Answer(501, {}, b"")
+        except Exception as error:
+            text = f"{text} ({type(error).__name__}: {error})"
+            if not request.is_create:
+                for kind, status in ((FileNotFoundError, 404), (PermissionError, 403)):
+                    if isinstance(error, kind):
+                        return Answer(status, {}, b"")
+                if isinstance(error, TypeError | ValueError):
+                    raise StoreError(text) from None
+            raise TransientError(text, sent=True) from None
+
+    def _get(self, path: str, request: Request) -> bytes:
+        start, end = request.query.get("start"), request.query.get("end")
+        return bytes(self._fs.cat_file(path, start=start and int(start), end=end and int(end)))
+
+    def _head(self, path: str, request: Request) -> Any:
+        found = self._fs.info(path)
+        if found.get("type") == "directory":
+            raise FileNotFoundError(path)
+        return int(found["size"])
+
+    def _put(self, path: str, request: Request) -> bytes:
+        self._fs.pipe_file(path, request.body, **({"mode": "create"} if request.is_create else {}))
+        return b""
+
+    def _delete(self, path: str, request: Request) -> bytes:
+        self._fs.rm_file(path)
+        return b""
+
+    def _list(self, path: str, request: Request) -> Any:
+        """All objects at once, by a walk through the folders."""
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.find(path, detail=True, withdirs=False)
+        except FileNotFoundError:
+            return []
+        return [(name, info) for name, info in found.items() if info.get("type") == "file"]
+
+
 class FsspecStore(ObjectStore):
     """fsspec's public calls, one request each where the filesystem allows it."""
 
     takes = "the options of fsspec's filesystem of that name"
-    tells_size = False
+    credentials = address = "Check the storage_options."
+    extra = "fsspec"
+    gets, deletes = "get", "delete"
     parts_at_once = 1
-    most_parts = 128
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         check_scheme(scheme)
         super().__init__(scheme, root, options)
-        self.sections = (scheme,)
         self.connection()
+
+    def account(self, options: Mapping[str, Any]) -> Filesystem:
+        return Filesystem(self._scheme, options)
+
+    def given(self) -> dict[str, Any]:
+        return dict(self._options)
 
     @property
     def identity(self) -> str:
@@ -129,64 +199,32 @@ class FsspecStore(ObjectStore):
             if self._options.get(place)
         )
 
-    def connect(self) -> Any:
-        """Without caches and event loops of the caller's. [ST13]"""
-        ours = {"use_listings_cache": False, "skip_instance_cache": True}
-        given = {name: self._options[name] for name in self._options.keys() - _LOOPS}
-        return filesystem_class(self._scheme)(**given | ours)
+    def located(self, request: Request) -> Request:
+        return request._replace(place=self.display_name(request.key).rstrip("/"))
 
-    def read(
-        self, key: str, start: int | None, end: int | None, into: memoryview | None = None
-    ) -> tuple[bytes, int]:
-        found = self.request(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end))
-        return bytes(found), 0
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        asked = {"start": start, "end": end}
+        query = {each: str(value) for each, value in asked.items() if value is not None}
+        return self.ask(Request("get", self._key(name), query)).body
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        found = self.request(key, lambda fs: fs.info(self._path(fs, key)))
-        if found.get("type") == "directory":
-            raise FileNotFoundError(self.display_name(key))
-        return b"", int(found["size"])
+        return b"", self.ask_for(Request("head", key), lambda answer: int(answer.body))
 
     def write(self, key: str, data: bytes) -> None:
-        self.request(key, lambda fs: fs.pipe_file(self._path(fs, key), data))
+        self.ask(Request("put", key, body=data))
 
     def create(self, key: str, data: bytes) -> None:
-        """Only "exists" is an answer here: what a filesystem does in its one call, and which of its
-        steps took effect before another failed, is not known. [ST5]"""
-
-        def ask(fs: Any) -> None:
-            path = self._path(fs, key)
-            try:
-                fs.pipe_file(path, data, mode="create")
-            except (FileExistsError, NotImplementedError):
-                raise
-            except Exception as error:
-                shown = self.display_name(key)
-                text = f"{shown}: the store failed ({type(error).__name__}: {error})"
-                raise TransientError(text, sent=True) from None
-
-        self.request(key, ask, is_create=True)
+        self.ask(Request("put", key, body=data, is_create=True))
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
-        """All objects at once, by a walk through the folders."""
+        folder = prefix.rpartition("/")[0]
 
-        def ask(fs: Any) -> list[ObjectInfo]:
-            root = self._path(fs, "")
-            fs.invalidate_cache()
-            try:
-                found = fs.find(f"{root}/{prefix}".rpartition("/")[0], detail=True, withdirs=False)
-            except FileNotFoundError:
-                return []
-            return [
-                _info(path.removeprefix(f"{root}/"), info)
-                for path, info in found.items()
-                if info.get("type") == "file"
-            ]
+        def read(answer: Answer) -> list[ObjectInfo]:
+            found: Any = answer.body
+            below = f"{self._bucket}/"
+            return [_info(f"/{path}".partition(f"/{below}")[2], info) for path, info in found]
 
-        return Page(self.request(prefix, ask))
-
-    def remove(self, key: str) -> None:
-        self.request(key, lambda fs: fs.rm_file(self._path(fs, key)))
+        return Page(self.ask_for(Request("list", folder), read))
 
     # Few filesystems have reliable uploads in parts: they are kept in memory, and written as one
     # object.
@@ -198,31 +236,6 @@ class FsspecStore(ObjectStore):
         self, key: str, upload: None, parts: Sequence[bytes], size_bytes: int
     ) -> None:
         self.write(key, b"".join(parts))
-
-    def translate(self, error: Exception, shown: str) -> Exception:
-        if isinstance(error, FileNotFoundError | FileExistsError | PermissionError):
-            self.connection().has_answered = True
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(shown)
-        if isinstance(error, FileExistsError):
-            return TakenError(f"{shown}: the name is taken")
-        if isinstance(error, PermissionError):
-            return StoreDeniedError(f"{shown}: access denied: these credentials may not do this")
-        if isinstance(error, TransientError):
-            return error
-        text = f"({type(error).__name__}: {error})"
-        if isinstance(error, TypeError | ValueError | NotImplementedError):
-            return StoreError(f"{shown}: the filesystem refuses the request {text}")
-        return TransientError(f"{shown}: the store failed {text}", sent=True)
-
-    def _path(self, fs: Any, key: str) -> str:
-        path = f"{self.bucket_url}/{key}".rstrip("/")
-        named = str(fs._strip_protocol(path))
-        if not f"/{named}".endswith(f"/{self._bucket}/{key}".rstrip("/")):
-            raise StoreError(
-                f"{self.display_name(key)}: the filesystem would turn this name into {named!r}"
-            )
-        return named
 
 
 def _info(key: str, found: dict[str, Any]) -> ObjectInfo:

@@ -14,24 +14,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
 from .base import ObjectInfo, StorageOptions
-from .http import (
-    Answer,
-    HttpClient,
-    HttpStore,
-    NotSentError,
-    Request,
-    Way,
-    connections,
-    from_environment,
-    none_left,
-    query_of,
-)
-from .object_store import NoCredentialsError, Page
+from .http import Answer, HttpClient, LostError, NotSentError, Way, from_environment
+from .object_store import NoCredentialsError, ObjectStore, Page, Request, none_left, query_of
 
 T = TypeVar("T")
 
@@ -55,8 +45,7 @@ class Account:
         payer = given.pop("requester_pays", False)
         none_left("gs", given)
         scopes = [f"https://www.googleapis.com/auth/devstorage.{access}"]
-        way = Way(proxies=from_environment(self.endpoint))
-        self.http = HttpClient(way)
+        self.http = HttpClient(Way(proxies=from_environment(self.endpoint)))
         if token is None:
             is_google = "googleapis.com" in self.endpoint
             self._credentials, own = _found_credentials(scopes, is_google=is_google)
@@ -67,11 +56,6 @@ class Account:
         if payer and not self._payer:
             raise UsageError("requester_pays=True needs project in storage_options: who pays")
         self._lock = threading.Lock()
-        if self._credentials is not None:
-            from google.auth.transport import urllib3
-
-            transport: Any = urllib3  # google-auth has no types for its functions
-            self._renewal = transport.Request(connections(way, "https"))
 
     def send(self, request: Request) -> Answer:
         query = {**request.query, **({"userProject": self._payer} if self._payer else {})}
@@ -87,11 +71,23 @@ class Account:
 
         try:
             with self._lock:
-                self._credentials.before_request(self._renewal, method, url, headers)
-        except TransportError as error:
+                self._credentials.before_request(self._renew, method, url, headers)
+        except (TransportError, NotSentError, LostError) as error:
             raise NotSentError from error
         except GoogleAuthError:
             raise NoCredentialsError from None
+
+    def _renew(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **_: Any,
+    ) -> Any:
+        """A request for a token, as google-auth sends them."""
+        answer = self.http.send(method, url, headers or {}, body or b"")
+        return SimpleNamespace(status=answer.status, headers=answer.headers, data=answer.body)
 
 
 def _given_credentials(token: Any, scopes: list[str]) -> Any:
@@ -167,11 +163,10 @@ def _within(limit_s: float, work: Callable[[], T]) -> T:
     return found.result(limit_s)
 
 
-class GcsStore(HttpStore):
+class GcsStore(ObjectStore):
     """Requests to one bucket of Google's. [ST14]"""
 
     account = Account
-    sections = ("gs", "gcs")
     extra = "gcs"
     takes = "gcsfs' options: token, project, access, endpoint_url, requester_pays and so on"
     credentials = (
@@ -222,7 +217,7 @@ class GcsStore(HttpStore):
         query = {"uploadType": "resumable", "name": key}
         headers = {"X-Upload-Content-Type": "application/octet-stream"}
         request = Request("POST", key, query, headers, place=self._place("/upload"))
-        return self.ask_for(request, lambda answer: _Upload(answer.headers["Location"]))
+        return self.ask_for(request, lambda answer: _Upload(answer.headers["location"]))
 
     def send_part(self, key: str, upload: _Upload, number: int, data: bytes) -> None:
         upload.waiting += data
@@ -253,7 +248,7 @@ class GcsStore(HttpStore):
         def stored(answer: Answer) -> int | None:
             if answer.status != 308:
                 return None
-            taken = answer.headers.get("Range", "")
+            taken = answer.headers.get("range", "")
             return int(taken.rpartition("-")[2]) + 1 if taken else 0
 
         try:

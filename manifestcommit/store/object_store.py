@@ -1,43 +1,55 @@
 """Object stores: each call of a store as single requests to one bucket, over connections that each
 process shares. [ST1] [ST5] [ST10] [ST13] [ST14]
 
-One subclass of `ObjectStore` for each kind of store (store.s3, store.azure, store.gcs,
-store.fsspec). Only `ObjectStore.request` sends anything again: the retries of the libraries below
-are turned off, so its numbers are complete. A create that may have reached the store is put again
-by its callers, which recognise their own object: `create` of runtime.environment, and
-commits.create_version.
+One subclass of `ObjectStore` for each kind of store (store.s3, store.azure, store.gcs): its
+requests, and the signer that sends them. Only `ObjectStore.ask_for` sends anything again, so its
+numbers are complete. A create that may have reached the store is put again by its callers, which
+recognise their own object: `create` of runtime.environment, and commits.create_version.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import ChainMap, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from email.utils import parsedate_to_datetime
 from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple, Self, TypeVar, cast
+from urllib.parse import quote
+from xml.etree import ElementTree
 
 import msgspec
 
 from ..errors import (
     ManifestCommitError,
+    StoreDeniedError,
     StoreError,
     StoreUnclearError,
     UnsafeStoreError,
     UsageError,
 )
 from ..version import install
-from .arrow_filesystem import RangedInput, arrow_filesystem
-from .base import ObjectInfo, Output, StorageOptions, Unfinished, check_name, check_root
+from .arrow_filesystem import TAIL_BYTES, RangedInput, arrow_filesystem
+from .base import (
+    ObjectInfo,
+    Output,
+    StorageOptions,
+    Unfinished,
+    check_name,
+    check_root,
+    public_endpoint,
+)
+from .http import Answer, LostError, NotMadeError, NotSentError
 
 T = TypeVar("T")
 
@@ -48,12 +60,13 @@ WHOLE_BYTES = 2 * PART_BYTES
 # Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
 # return, which its readers turn into a newline.
 NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MOST_PARTS = 10_000
 _SENDERS = 8
 # tokens that change every hour must not accumulate in the memory of a service
 _CONNECTIONS_KEPT = 16
 # the environment that clients are made of: credentials, endpoints, proxies, certificates
 _DECIDES = re.compile(
-    r"(aws|azure|boto|cloudsdk|fsspec|gce|gcsfs|google|storage_emulator)_|"
+    r"(aws|azure|boto|cloudsdk|gce|gcsfs|google|storage_emulator)_|"
     r"\w*(_proxy|_ca_bundle)$|ssl_cert|(home|userprofile)$",
     re.IGNORECASE,
 )
@@ -72,6 +85,55 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 USUAL = Patience(attempts=8, deadline_s=60.0, first_pause_s=0.1)
 # For a store that has not answered this process yet: a wrong endpoint is likelier than an outage.
 FIRST_CONTACT = Patience(attempts=3, deadline_s=15.0, first_pause_s=0.2)
+
+
+# options of s3fs, gcsfs and adlfs about caches, event loops and file objects, which single requests
+# have not
+_OF_FILES = {
+    name
+    for names in (
+        "assume_container_exists asynchronous block_size blocksize cache_regions cache_timeout",
+        "check_connection consistency default_block_size default_cache_type default_fill_cache",
+        "default_location fixed_upload_size listings_expiry_time local_expiry_check loop",
+        "max_concurrency max_paths requests_timeout secure_serialize skip_instance_cache",
+        "socket_timeout timeout use_listings_cache version_aware",
+    )
+    for name in names.split()
+}
+# what the stores' codes mean, besides statuses
+_MEANINGS = {
+    code: meaning
+    for meaning, codes in {
+        "busy": "InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
+        "ThrottlingException rateLimitExceeded userRateLimitExceeded",
+        "taken": "BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
+        "login": "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidAuthenticationInfo "
+        "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
+        "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
+        "clock": "RequestTimeTooSkewed",
+        "elsewhere": "AuthorizationHeaderMalformed IllegalLocationConstraintException",
+        "payer": "required UserProjectMissing",
+    }.items()
+    for code in codes.split()
+}
+_NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
+
+
+class Request(NamedTuple):
+    """kind: the method, or on S3 its name in botocore; key: the object, or describes the request;
+    place: what the signer makes the URL of; expected: statuses that are responses, besides those
+    below 300; into: takes the body if that has its length; is_create: whether a repeat would be
+    taken for another writer's."""
+
+    kind: str
+    key: str
+    query: Mapping[str, str] = {}  # never mutated
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    place: str = ""
+    expected: Sequence[int] = ()
+    into: memoryview | None = None
+    is_create: bool = False
 
 
 class TransientError(Exception):
@@ -96,6 +158,14 @@ class ClientFailedError(StoreError):
 
 class NoCredentialsError(Exception):
     """None were found, or the service that gives them refuses; its text says more."""
+
+
+class RefusalError(Exception):
+    """A whole response with a status that was not expected."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 class Page(NamedTuple):
@@ -139,15 +209,19 @@ class ObjectStore(ABC):
     """
 
     is_remote = True  # a response takes longer than its processing
-    extra = ""  # of this package, that brings what the store needs
+    account: Any  # makes one of the options: its `send` signs and sends a request to its `endpoint`
+    extra: str  # of this package, that brings what the store needs
     takes: str  # describes the options
-    credentials = ""  # for messages: how to pass credentials
-    sections: Sequence[str] = ()  # of fsspec's settings; the first that names an option counts
-    tells_size = True  # with each read
+    credentials: str  # for messages: how to pass credentials
+    address: str  # for messages: what decides where requests go
+    noun = "bucket"
+    missing = "endpoint"  # what may be wrong where there is no connection
+    gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
+    got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
+    busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
     pages_are_ordered = False  # by code points, across all pages
     removed_at_once = 64
     parts_at_once = 4
-    most_parts = 10_000
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         """root: bucket, or bucket/prefix; on Azure perhaps container@account."""
@@ -173,8 +247,14 @@ class ObjectStore(ABC):
         return f"{self.bucket_url}/{self._prefix}".rstrip("/")
 
     @property
-    @abstractmethod
-    def identity(self) -> str: ...
+    def where(self) -> str:
+        """The endpoint that requests go to, without secrets."""
+        return public_endpoint(self.connection().client.endpoint)
+
+    @property
+    def identity(self) -> str:
+        own = self.connection().client.is_providers
+        return self.bucket_url + ("" if own else f" at {self.where}")
 
     @property
     def heads(self) -> dict[str, Any]:
@@ -201,7 +281,7 @@ class ObjectStore(ABC):
         first = start or 0
         if end is not None and end <= first:
             return b""
-        once = min(end, first + WHOLE_BYTES) if end and self.tells_size else end
+        once = None if end is None else min(end, first + WHOLE_BYTES)
         data, size_bytes = self.read(key, start, once)
         if end is None or once is None or end == once or size_bytes <= once:
             return data
@@ -328,15 +408,41 @@ class ObjectStore(ABC):
     # --- what subclasses send: each one request, or several for an upload -----------------------
 
     @abstractmethod
+    def located(self, request: Request) -> Request:
+        """The request with its place."""
+
     def read(
         self, key: str, start: int | None, end: int | None, into: memoryview | None = None
     ) -> tuple[bytes, int]:
-        """Bytes [start, end), perhaps in `into`, and the length of the whole object, if this store
-        tells it; nothing if the object ends before."""
+        """Bytes [start, end), perhaps in `into`, and the length of the whole object; nothing if the
+        object ends before."""
+        is_whole = start is None and end is None
+        last = "" if end is None else end - 1
+        headers = {} if is_whole else {"Range": f"bytes={start or 0}-{last}"}
+        data, size_bytes = self._fetch(key, headers, into)
+        # some servers answer a range with the whole object
+        return (data[start or 0 : end] if len(data) == size_bytes else data), size_bytes
 
-    @abstractmethod
     def tail(self, key: str) -> tuple[bytes, int]:
         """Some last bytes, perhaps none, and the whole length."""
+        return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
+
+    def remove(self, key: str) -> None:
+        self.ask(Request(self.deletes, key))
+
+    def _fetch(
+        self, key: str, headers: Mapping[str, str], into: memoryview | None = None
+    ) -> tuple[bytes, int]:
+        """The requested bytes, and the length of the whole object; nothing if it ends before."""
+
+        def read(answer: Answer) -> tuple[bytes, int]:
+            if answer.status == 416:
+                return b"", 0
+            total = answer.headers.get("content-range", f"/{len(answer.body)}")
+            return answer.body, int(total.rpartition("/")[2])
+
+        request = Request(self.gets, key, self.got_by, headers, expected=(416,), into=into)
+        return self.ask_for(request, read)
 
     @abstractmethod
     def write(self, key: str, data: bytes) -> None: ...
@@ -349,9 +455,6 @@ class ObjectStore(ABC):
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         """Some objects, or with a delimiter the folders directly below the prefix. start_from and
         delimiter may be ignored."""
-
-    @abstractmethod
-    def remove(self, key: str) -> None: ...
 
     def remove_all(self, keys: Sequence[str]) -> None:
         """Remove up to `removed_at_once` objects; missing ones are not an error."""
@@ -386,36 +489,31 @@ class ObjectStore(ABC):
         none if the store removes them by itself."""
         return iter(())
 
-    @abstractmethod
-    def connect(self) -> Any:
-        """A new client."""
-
-    @abstractmethod
-    def translate(self, error: Exception, shown: str) -> Exception:
-        """An error of a request, in this package's words. shown: describes the request."""
-
     # --- how requests are sent ------------------------------------------------------------------
 
-    def request(self, key: str, send: Callable[[Any], T], *, is_create: bool = False) -> T:
-        """What the client's request returns, which is repeated until the store answers or its time
-        is over; that of a create, only if nothing reached the store. key: describes it.
+    def ask(self, request: Request) -> Answer:
+        """The response to one request, if its status is below 300 or expected."""
+        return self.ask_for(request, lambda answer: answer)
+
+    def ask_for(self, request: Request, read: Callable[[Answer], T]) -> T:
+        """What a response says. The request is repeated until the store answers, and its answer can
+        be read, or its time is over; a create, only if nothing reached the store.
         [ST5] [ST10] [ST14]"""
         connection = self.connection()
         began, tried = time.monotonic(), 0
         while True:
             tried += 1
             try:
-                result = send(connection.client)
+                answer = connection.client.send(self.located(request))
                 connection.has_answered = True
-                return result
+                return self._read(request, answer, read)
             except ManifestCommitError:
                 raise
             except Exception as error:
-                meant = self.translate(error, self.display_name(key))
+                meant = self._translate(error, self.display_name(request.key))
             text = self.scrub(str(meant))
-            if is_create and (
-                isinstance(meant, ClientFailedError) or getattr(meant, "sent", False)
-            ):
+            is_unclear = isinstance(meant, ClientFailedError) or getattr(meant, "sent", False)
+            if request.is_create and is_unclear:
                 raise StoreUnclearError(f"{text}; it may have been created") from None
             if not isinstance(meant, TransientError):
                 meant.args = (text, *meant.args[1:])
@@ -429,11 +527,24 @@ class ObjectStore(ABC):
             with _lock:
                 self.retries += 1
 
+    def _read(self, request: Request, answer: Answer, read: Callable[[Answer], T]) -> T:
+        self._tell_time(answer.headers.get("date"))
+        if answer.status >= 300 and answer.status not in request.expected:
+            raise RefusalError(answer)
+        try:
+            return read(answer)
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise TransientError(
+                f"{self.display_name(request.key)}: the response is malformed "
+                f"({type(error).__name__}: {error})",
+                sent=True,
+            ) from None
+
     def later(self, request: Callable[[], T]) -> Future[T]:
         """Send a request in the background."""
         return self.connection().senders.submit(request)
 
-    def tell_time(self, date: str | None) -> None:
+    def _tell_time(self, date: str | None) -> None:
         """Note the store's own clock, from the header Date of a response. [CM14]"""
         if not date or (self._told_s is not None and date == self._date):
             return  # it counts seconds: the first response of each is the most exact
@@ -449,11 +560,8 @@ class ObjectStore(ABC):
         return self._options.scrub(text)
 
     def given(self) -> dict[str, Any]:
-        """The options, above those that fsspec's own settings name for this store."""
-        from fsspec.config import conf
-
-        named = (conf.get(section, {}) for section in self.sections)
-        return dict(ChainMap({**self._options}, *named))
+        """The options that clients are made of."""
+        return {name: each for name, each in self._options.items() if name not in _OF_FILES}
 
     def connection(self) -> _Connection:
         key = self._sharing
@@ -471,21 +579,21 @@ class ObjectStore(ABC):
                 mine = [other for other in _shared if other[0] == key[0]]
                 for oldest in mine[: max(0, len(mine) + 1 - _CONNECTIONS_KEPT)]:
                     del _shared[oldest]  # code that still uses it holds a reference
-                connection = _Connection(self._client())
+                connection = _Connection(self._account())
             _shared[key] = connection  # the last one used is the last one evicted
             return connection
 
-    def _client(self) -> Any:
+    def _account(self) -> Any:
         try:
-            return self.connect()
+            return self.account(self.given())
         except ManifestCommitError:
             raise
         except NoCredentialsError as error:
-            raise self.no_credentials(f"{self._scheme}://{self._bucket}", error) from None
+            raise self._no_credentials(f"{self._scheme}://{self._bucket}", error) from None
         except ImportError as error:
-            advice = f": {install(self.extra)}" if self.extra else ""
             raise UsageError(
-                f"{self._scheme}:// needs a package that is missing ({error}){advice}"
+                f"{self._scheme}:// needs a package that is missing ({error}): "
+                f"{install(self.extra)}"
             ) from None
         # the library objects to its arguments, or to a response
         except Exception as error:
@@ -494,8 +602,70 @@ class ObjectStore(ABC):
                 f"environment: {self.scrub(str(error))}. It takes {self.takes}."
             ) from None
 
-    def no_credentials(self, shown: str, why: object = "") -> StoreError:
+    def _no_credentials(self, shown: str, why: object = "") -> StoreError:
         return StoreError(f"{shown}: no usable credentials were found{why}. {self.credentials}")
+
+    def _translate(self, error: Exception, shown: str) -> Exception:
+        """An error of a request, in this package's words."""
+        if isinstance(error, RefusalError):
+            return self._refused(error.answer, shown)
+        if isinstance(error, NotSentError):
+            text = f"no connection to {self.where}; check the {self.missing} and the network"
+            return TransientError(f"{shown}: {text}", sent=False)
+        if isinstance(error, LostError):
+            text = f"the connection to {self.where} failed ({error})"
+            if error.is_late:
+                text = f"no answer from {self.where} in time"
+            return TransientError(f"{shown}: {text}", sent=True)
+        if isinstance(error, NoCredentialsError):
+            return self._no_credentials(shown, error)
+        if isinstance(error, NotMadeError):
+            return StoreError(f"{shown}: the client refuses the request: {error}")
+        if isinstance(error, TransientError):
+            return error
+        return ClientFailedError(
+            f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
+        )
+
+    def _refused(self, answer: Answer, shown: str) -> Exception:
+        """The error for a response, in the same words for all stores."""
+        status, (code, text) = answer.status, _code(answer)
+        code = code or str(status)
+        said = f"HTTP {status}" if code == str(status) else f"HTTP {status}, {code}"
+        meaning = _MEANINGS.get(code)
+        if meaning == "nowhere" or (status == 404 and "bucket does not exist" in text):
+            where = f"check the name and the {self.missing}, or create it"
+            return StoreError(f"{shown}: there is no {self.noun} {self._bucket}; {where}")
+        if meaning == "clock":
+            text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
+            return StoreDeniedError(f"{shown}: {text}")
+        if meaning == "elsewhere" or 300 <= status < 400:
+            # of a location its host only: the rest may hold a signature
+            url = public_endpoint(answer.headers.get("location", ""))
+            host = url.partition("://")[2].partition("/")[0][:100]
+            text = (
+                f"{self.noun} {self._bucket} is in another region, or at another address ({code}"
+                f"{f', to {host}' if host else ''}), and no redirect is followed"
+            )
+            return StoreError(f"{shown}: {text}. {self.address}")
+        if status == 400 and meaning == "payer":
+            text = "the requester pays for this bucket; give requester_pays=True in storage_options"
+            return UsageError(f"{shown}: {text}")
+        if status == 404:
+            return FileNotFoundError(shown)
+        if status == 412 or meaning == "taken":
+            return TakenError(f"{shown}: the name is taken ({said})")
+        if status == 501:
+            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
+        if status in self.busy or status >= 500 or status < 100 or meaning == "busy":
+            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
+        if status == 401 or meaning == "login":
+            text = f"the store does not accept the credentials ({said}). {self.credentials}"
+            return StoreError(f"{shown}: {text}")
+        if status == 403:
+            advice = "these credentials may not do this; spec/stores.md lists what is needed"
+            return StoreDeniedError(f"{shown}: access denied ({code}): {advice}")
+        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
 
 
 class _Output:
@@ -509,7 +679,6 @@ class _Output:
         self._upload: Any = None
         self._sending: deque[Future[Any]] = deque()
         self._parts: list[Any] = []  # of those that arrived, what identifies them
-        self._has_begun = False
         self._process = os.getpid()
         self._has_failed = False
         self.closed = False
@@ -540,7 +709,7 @@ class _Output:
                 "run the task again"
             )
         self._has_failed = True  # until proven otherwise: a repeat would upload the last part twice
-        if not self._has_begun:
+        if not self._sent_bytes:
             self._store.write(self._key, bytes(self._buffer))
         else:
             self._send(bytes(self._buffer))
@@ -561,17 +730,16 @@ class _Output:
         while self._sending:
             with contextlib.suppress(Exception):
                 self._await(0)
-        if self._has_begun:
+        if self._sent_bytes:
             with contextlib.suppress(StoreError, FileNotFoundError):
                 self._store.abort_upload(self._key, self._upload)
 
     def _send(self, data: bytes) -> None:
-        if not self._has_begun:
+        if not self._sent_bytes:
             self._upload = self._store.begin_upload(self._key)
-            self._has_begun = True
         self._await(self._store.parts_at_once - 1)  # memory stays bounded
         number = len(self._parts) + len(self._sending) + 1
-        if number > self._store.most_parts:
+        if number > _MOST_PARTS:
             raise StoreError(
                 f"{self._store.display_name(self._key)} has more than {number - 1} parts. Lower "
                 "target_file_size."
@@ -584,3 +752,54 @@ class _Output:
         """Wait until no more than so many parts are being sent."""
         while len(self._sending) > most:
             self._parts.append(self._sending.popleft().result())
+
+
+def query_of(values: Mapping[str, str]) -> str:
+    """The query of a URL, percent-encoded as every signature has it."""
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
+
+
+def none_left(scheme: str, options: Mapping[str, Any]) -> None:
+    """UsageError for options that nothing was made of."""
+    if left := sorted(str(name) for name, value in options.items() if value is not None):
+        raise UsageError(f"{scheme}:// takes no option {', '.join(left)}")
+
+
+def parsed(body: bytes) -> ElementTree.Element | None:
+    """The document without its namespace, or None."""
+    try:
+        return ElementTree.fromstring(_NAMESPACE.sub(b"", body, count=1))
+    except (ElementTree.ParseError, ValueError):
+        return None
+
+
+def document(answer: Answer, root: str) -> ElementTree.Element:
+    """The document with this root that a response is: a proxy's page is no empty list."""
+    found = parsed(answer.body)
+    if found is not None and found.tag == "Error":  # with a status of success
+        raise RefusalError(answer._replace(status=500))
+    if found is None or found.tag != root:
+        raise ValueError(f"no {root}")
+    return found
+
+
+def text_of(element: ElementTree.Element, name: str) -> str:
+    """The text of a part of a document; KeyError if it has none."""
+    found = element.findtext(name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def _code(answer: Answer) -> tuple[str, str]:
+    """The code of a refusal, and its text: Azure's is in a header, S3's is XML, Google's JSON."""
+    if code := answer.headers.get("x-ms-error-code"):
+        return code, ""
+    if (said := parsed(answer.body)) is not None:
+        return said.findtext("Code", ""), said.findtext("Message", "")
+    text = answer.body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+        return str(error["errors"][0]["reason"]), str(error["message"])
+    except (ValueError, LookupError, TypeError):
+        return "", text[:300]

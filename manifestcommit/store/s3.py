@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import inspect
+import logging
 import os
 import re
 import socket
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -35,26 +36,18 @@ from ..errors import (
     UsageError,
 )
 from .base import ObjectInfo, StorageOptions, Unfinished
-from .http import (
-    CONNECT_S,
-    READ_S,
-    Answer,
-    HttpClient,
-    HttpStore,
-    NotMadeError,
-    Request,
-    Way,
-    document,
-    query_of,
-    quiet,
-    text_of,
-)
+from .http import CONNECT_S, READ_S, Answer, HttpClient, NotMadeError, Way, host_of
 from .object_store import (
     NOT_IN_XML,
     NoCredentialsError,
     NotOfferedError,
+    ObjectStore,
     Page,
+    Request,
     TakenError,
+    document,
+    query_of,
+    text_of,
 )
 
 _CONFIG = {
@@ -65,6 +58,7 @@ _CONFIG = {
 }
 _NOT_SIGNED = {"expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"}
 _SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_NAMES = ("key", "secret", "token", "endpoint_url")  # of these in s3fs
 _KEY = "KEY"
 # what a request of each kind needs beside the bucket
 _KINDS: dict[str, dict[str, Any]] = {
@@ -115,13 +109,6 @@ def _signing_key(secret: str, scope: str) -> bytes:
     return key
 
 
-def _host(url: SplitResult) -> str:
-    """As the header of this name has it."""
-    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname or ""
-    is_usual = url.port in (None, {"http": 80, "https": 443}.get(url.scheme))
-    return host if is_usual else f"{host}:{url.port}"
-
-
 class _NotToBeSentError(Exception):
     """A request as botocore's client would have sent it."""
 
@@ -138,7 +125,7 @@ class Account:
         from botocore.config import Config
         from botocore.session import Session  # late: an extra
 
-        quiet("botocore")  # it logs what it signs, with the session's token
+        _quiet()
         given = dict(options)
         config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
         config["retries"] = {"total_max_attempts": 1}
@@ -265,7 +252,7 @@ class Account:
         return _Pattern(
             method=request.method,
             origin=f"{url.scheme}://{url.netloc}",
-            host=_host(url),
+            host=host_of(f"{url.scheme}://{url.netloc}"),
             path=url.path.removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
             headers={
                 name: value
@@ -316,6 +303,14 @@ class Account:
         )
 
 
+def _quiet() -> None:
+    """At DEBUG botocore logs what it signs, with the session's token. A level of its own keeps that
+    from a root logger at DEBUG; users who set the level of this logger ask for it. [SE1]"""
+    log = logging.getLogger("botocore")
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+
+
 def _keep(request: Any, **_: Any) -> None:
     raise _NotToBeSentError(request)
 
@@ -351,30 +346,17 @@ def _unsent() -> Iterator[None]:
 
 def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """What the client is made of: s3fs' own names win over client_kwargs."""
-    made_of = dict(given.pop("client_kwargs", None) or {})
-    for name, other in (("key", "username"), ("secret", "password")):
-        if given.get(name) and given.get(other):
-            raise UsageError(f"give {name} or {other} in storage_options, not both")
-    use_ssl = given.pop("use_ssl", True)
-    made_of.setdefault("use_ssl", use_ssl)
-    names = {
-        "aws_access_key_id": ("key", "username"),
-        "aws_secret_access_key": ("secret", "password"),
-        "aws_session_token": ("token",),
-        "endpoint_url": ("endpoint_url",),
-    }
-    for name, ours in names.items():
-        value = next(filter(None, [given.pop(each, None) for each in ours]), None)
-        if value is not None:
+    made_of = {"use_ssl": given.pop("use_ssl", True), **(given.pop("client_kwargs", None) or {})}
+    for name, ours in zip((*_SECRETS, "endpoint_url"), _NAMES, strict=True):
+        if value := given.pop(ours, None):
             made_of[name] = value
     return made_of
 
 
-class S3Store(HttpStore):
+class S3Store(ObjectStore):
     """Requests to one bucket of S3. [ST14]"""
 
     account = Account
-    sections = ("s3a", "s3")
     extra = "s3"
     takes = (
         "s3fs' options: key, secret, token, endpoint_url, profile, anon, client_kwargs, "
@@ -478,7 +460,7 @@ class S3Store(HttpStore):
 
     def send_part(self, key: str, upload: str, number: int, data: bytes) -> str:
         query = {"partNumber": str(number), "uploadId": upload}
-        return self._stored(Request("upload_part", key, query, body=data)).headers["ETag"]
+        return self._stored(Request("upload_part", key, query, body=data)).headers["etag"]
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[str], size_bytes: int) -> None:
         listed = "".join(
@@ -494,7 +476,7 @@ class S3Store(HttpStore):
                 return
         why = "is not there: the store has forgotten this upload"
         with contextlib.suppress(FileNotFoundError):
-            found = self.ask(Request("head_object", key)).headers.get("Content-Length", "0")
+            found = self.ask(Request("head_object", key)).headers.get("content-length", "0")
             if found == str(size_bytes):
                 return
             why = f"has {found} bytes where {size_bytes} were written"
@@ -525,7 +507,7 @@ class S3Store(HttpStore):
         have been stored."""
 
         def read(answer: Answer) -> Answer:
-            if not answer.headers.get("ETag"):
+            if not answer.headers.get("etag"):
                 raise ValueError("it is not that of an S3 store: it names no ETag")
             return answer
 
@@ -546,7 +528,13 @@ _XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 def _decoder(page: ElementTree.Element) -> Callable[[str], str]:
     """What makes names of those in a list: some servers ignore the wish for percent-encoding."""
-    return unquote_plus if page.findtext("EncodingType") == "url" else str
+    return _decoded if page.findtext("EncodingType") == "url" else str
+
+
+def _decoded(name: str) -> str:
+    """Of most names slashes are encoded and nothing else, and each name of a list is decoded."""
+    name = name.replace("%2F", "/")
+    return unquote_plus(name) if "%" in name or "+" in name else name
 
 
 def _page(answer: Answer) -> Page:

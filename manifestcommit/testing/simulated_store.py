@@ -106,6 +106,18 @@ class Space:
         ]
 
 
+class _Objects:
+    """What a filesystem reads: the objects of one moment, without a call of the store."""
+
+    def __init__(self, url: str, objects: dict[str, bytes]) -> None:
+        self.url, self._objects = url, objects
+
+    def open_input(self, name: str) -> BinaryIO:
+        if name not in self._objects:
+            raise FileNotFoundError(name)
+        return io.BytesIO(self._objects[name])
+
+
 class SimulatedStore:
     """One actor's view of the simulated store: what a table at `sim://…` uses.
 
@@ -206,17 +218,11 @@ class SimulatedStore:
         return io.BytesIO(self._read("open", name, lambda: self._get(name, None, None)))
 
     def filesystem(self) -> tuple[Any, str]:
-        # late: only readers of rows need it
-        from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
-        from pyarrow.fs import FSSpecHandler, PyFileSystem
+        from ..store.arrow_filesystem import arrow_filesystem  # late: only readers of rows need it
 
-        files = MemoryFileSystem(skip_instance_cache=True)
-        files.store = {
-            f"/table/{name}": MemoryFile(files, f"/table/{name}", stored.data)
-            for name, stored in self._space.objects.items()
-        }
-        files.pseudo_dirs = [""]
-        return PyFileSystem(FSSpecHandler(files)), "/table"
+        objects = {name: stored.data for name, stored in self._space.objects.items()}
+        frozen: Any = _Objects(self._url, objects)
+        return arrow_filesystem(frozen), ""
 
     def _get(self, name: str, start: int | None, end: int | None) -> bytes:
         if name not in self._space.objects:

@@ -16,14 +16,14 @@ REPO = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("MANIFESTCOMMIT_CLIENTS", REPO / ".venv-clients"))
 DEV = "dev"
 # Environment -> what pip installs there, the client first, for this matrix and `integrations` (dbt-core 1.12 loads itself from elsewhere).
-_OURS = ("fsspec", "msgspec", "pyarrow", "pytest", "rich", "sqlglot", "zstandard")  # what this package and its tests need
+_OURS = ("msgspec", "pyarrow", "pytest", "rich", "sqlglot", "zstandard")  # what this package and its tests need
 REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "airflow": ("apache-airflow>=3.3", *_OURS),
     "aws_lambda": ("awslambdaric>=4.2", "botocore", "pytest"),
     "chdb": ("chdb>=4.4", "pyarrow"),
     "daft": ("daft>=0.7", "deltalake>=1.6", "pyiceberg[pyarrow]>=0.12"),
     "dagster": ("dagster>=1.13", "pandas", *_OURS),
-    "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "fsspec", "msgspec", "pyarrow", "zstandard"),
+    "dbt": ("dbt-core>=1.10,<1.12", "dbt-duckdb>=1.11", "duckdb", "msgspec", "pyarrow", "zstandard"),
     "dlt": ("dlt>=1.31", "sybil", *_OURS),
     "openlineage": ("openlineage-python>=1.54", *_OURS),
     "sail": ("pysail>=0.7", "pyspark-client>=4.1", "pandas", "pyarrow"),

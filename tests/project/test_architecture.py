@@ -316,12 +316,12 @@ def test_a_use_of_anothers_private_member_is_seen(tmp_path: Path) -> None:
 
 
 # Come with the package, and are loaded for a terminal, for a text in SQL, and for object stores, only.
-LOADED_LATE = {"fsspec", "rich", "sqlglot"}
+LOADED_LATE = {"rich", "sqlglot"}
 
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:
     """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
-    of_extras = ("spark", "store.http", "catalog.rest")
+    of_extras = ("spark", "catalog.rest")
     needed = {
         found.target.partition(".")[0]
         for name, module in ours.items()

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import Hasty, memory, put_version, session
-from tests.store.test_retry import fail, scripted
+from tests.store.test_retry import answered, scripted
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
@@ -27,7 +27,7 @@ from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.local import MemoryStore
-from manifestcommit.store.object_store import TransientError
+from manifestcommit.store.object_store import Request
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 ROWS = pa.table({"day": ["a", "a", "b"], "n": pa.array([1, 2, 3], pa.int64())})
@@ -296,26 +296,21 @@ def test_each_store_counts_its_own_repeats_in_all_its_threads(monkeypatch: pytes
     """Jobs that run beside each other do not count for each other. [ST14] [OB10]"""
     monkeypatch.setattr("manifestcommit.store.object_store.time.sleep", lambda seconds: None)
     one, other = scripted(), scripted()
-    other.request("x", fails_once())
-    threads = [threading.Thread(target=lambda: [one.request("x", fails_once()) for _ in range(50)]) for _ in range(4)]
+    other.ask(fails_once())
+    threads = [threading.Thread(target=lambda: [one.ask(fails_once()) for _ in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (one.retries, other.retries) == (200, 1)
     with pytest.raises(mc.errors.StoreError, match="asked 8 times"):
-        one.request("x", fail)
+        one.ask(answered(lambda: 503))
     assert one.retries == 207, "the request that is not sent any more is no repeat"
 
 
-def fails_once() -> Callable[[Any], None]:
-    faults = [TransientError("busy", sent=True)]
-
-    def request(_: Any) -> None:
-        if faults:
-            raise faults.pop()
-
-    return request
+def fails_once() -> Request:
+    statuses = iter((503, 200))
+    return answered(lambda: next(statuses))
 
 
 def test_a_jobs_retries_are_those_since_it_began() -> None:

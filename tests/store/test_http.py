@@ -31,8 +31,8 @@ from tests.store.places import Place, names, sent
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import http, open_store
-from manifestcommit.store.http import Answer, HttpClient, LostError, NotSentError, Request, Way
-from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES
+from manifestcommit.store.http import Answer, HttpClient, LostError, NotMadeError, NotSentError, Way
+from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES, Request
 from manifestcommit.store.s3 import Account
 
 KEYS = {"key": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI"}
@@ -125,6 +125,76 @@ def test_a_kept_connection_that_breaks_is_no_reason_to_send_again() -> None:
             client.send("PUT", f"{url}/x", {}, b"2")
         assert len(received) == 2
         assert client.send("PUT", f"{url}/x", {}, b"3").status == 200 and len(received) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "status", "body", "is_kept"),
+    [
+        (
+            "GET",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nda\r\n2\r\nta\r\n0\r\nTrailer: x\r\n\r\n",
+            200,
+            b"data",
+            True,
+        ),
+        ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\r\ncontent-LENGTH:4\r\n\r\ndata", 200, b"data", True),
+        ("GET", b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 4\r\n\r\ndata", 200, b"data", False),
+        ("GET", b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ndata", 200, b"data", False),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", 200, b"", True),
+        ("DELETE", b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", True),
+        ("GET", b"HTTP/1.1 503 Busy\r\n\r\nall until the end", 503, b"all until the end", False),
+    ],
+    ids=["chunks", "continue", "close", "1.0", "head", "no content", "error without length"],
+)
+def test_answers_of_every_form_are_read(method: str, answer: bytes, status: int, body: bytes, is_kept: bool) -> None:
+    """And the connection is used again exactly where the server keeps it. [ST8] [ST13]"""
+    with noting_connections(answer) as (url, count):
+        client = HttpClient(Way())
+        for _ in range(2):
+            found = client.send(method, f"{url}/x", {})
+            assert (found.status, found.body) == (status, body)
+        assert count() == (1 if is_kept else 2)
+
+
+@contextlib.contextmanager
+def noting_connections(answer: bytes) -> Iterator[tuple[str, Callable[[], int]]]:
+    """(its URL, how many connections there were): a server that gives every request this answer, and ends what it says that it ends."""
+    connections: list[socket.socket] = []
+    ends = b"Close" in answer or b"HTTP/1.0" in answer or b" 503 " in answer
+
+    def serve(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while connection.recv(1 << 16):
+                connection.sendall(answer)
+                if ends:
+                    return
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(listening.accept()[0])
+                threading.Thread(target=serve, args=(connections[-1],)).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", lambda: len(connections)
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for each in connections:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_no_request_can_hold_is_not_sent() -> None:
+    """A line break in an option would begin another header, or another request. [SE2] [ST5]"""
+    with scripted(OK) as (url, received):
+        for target, value in (("/x", "a\r\nb: c"), ("/x", "a\nb"), ("/x", "ż"), ("/x y", "a"), ("/x\r\n", "a")):
+            with pytest.raises(NotMadeError):
+                HttpClient(Way()).send("GET", f"{url}{target}", {"x": value})
+        assert received == []
 
 
 def test_an_answer_that_comes_too_late_is_lost() -> None:
@@ -351,6 +421,32 @@ def test_a_proxy_is_used_with_its_login_and_not_for_excepted_hosts(server: Notin
         assert direct.asked[-1][1] == "/bucket/t/x"
 
 
+def test_tls_goes_through_a_proxys_tunnel(certificate: tuple[Path, ssl.SSLContext]) -> None:
+    """Which learns the host, and neither the request nor what it is signed with. [SE1]"""
+    cert, context = certificate
+    asked: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        asked.append(connection.recv(1 << 16))
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as inner:
+            asked.append(inner.recv(1 << 16))
+            inner.sendall(OK)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        proxy = f"http://me:pass%20word@127.0.0.1:{listening.getsockname()[1]}"
+        client = HttpClient(Way(verify=str(cert), proxies={"https": proxy}))
+        assert client.send("GET", "https://127.0.0.1:9/x", {}).body == b"data"
+        thread.join()
+    assert asked[0].startswith(b"CONNECT 127.0.0.1:9 HTTP/1.") and b"Basic bWU6cGFzcyB3b3Jk\r\n" in asked[0]
+    assert asked[1].startswith(b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:9\r\n") and b"Proxy" not in asked[1]
+    with pytest.raises(UsageError, match="begins with https://"):
+        HttpClient(Way(proxies={"https": "https://proxy:3128"}))
+
+
 def test_an_endpoint_may_have_an_ipv6_address() -> None:
     try:
         opened = noting("::1")
@@ -444,8 +540,9 @@ IGNORED: dict[str, Any] = {
 }  # fmt: skip
 MEANT = {
     "anon", "endpoint_url", "key", "secret", "token", "use_ssl", "s3_additional_kwargs", "client_kwargs", "requester_pays", "config_kwargs",
-    "session", "username", "password",
+    "session",
 }  # fmt: skip
+REFUSED = {"username", "password"}  # other names of key and secret
 
 
 def test_every_option_that_s3fs_documents_is_taken_or_makes_no_difference(server: NotingServer) -> None:
@@ -455,21 +552,18 @@ def test_every_option_that_s3fs_documents_is_taken_or_makes_no_difference(server
     from s3fs import S3FileSystem
 
     documented = set(inspect.signature(S3FileSystem.__init__).parameters) - {"self", "kwargs"}
-    assert documented - MEANT - IGNORED.keys() == set()
+    assert documented - MEANT - REFUSED - IGNORED.keys() == set()
     store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url, **IGNORED})
     assert store.get("x") == b"data" and len(server.asked) == 1
 
 
-def test_keys_have_two_names_and_client_kwargs_the_last_word(server: NotingServer) -> None:
+def test_keys_may_stand_in_client_kwargs_and_their_own_names_win(server: NotingServer) -> None:
     for options in (
-        {"username": "AKID", "password": "s"},
         {"client_kwargs": {"aws_access_key_id": "AKID", "aws_secret_access_key": "s"}},
         {"key": "AKID", "secret": "s", "client_kwargs": {"aws_access_key_id": "other", "aws_secret_access_key": "other"}},
     ):
         open_store("s3://bucket/t", {**options, "endpoint_url": server.url}).get("x")
         assert "Credential=AKID/" in (header(server, "Authorization") or "")
-    with pytest.raises(UsageError, match="key or username"):
-        open_store("s3://bucket/t", {"key": "a", "username": "b"}).get("x")
 
 
 def botocores_own() -> Any:
@@ -493,6 +587,8 @@ def test_a_session_of_ones_own_is_botocores(server: NotingServer) -> None:
     ("options", "told"),
     [
         ({"no_such_option": 1}, "no_such_option"),
+        ({"username": "a"}, "username"),
+        ({"password": "a"}, "password"),
         ({"client_kwargs": {"verify": "/no/such.pem"}}, "'/no/such.pem', which is not there"),
         ({"config_kwargs": {"connector_args": {}}}, "connector_args"),
         ({"config_kwargs": {"proxies_config": {"proxy_ca_bundle": "x"}}}, "proxies_config"),
@@ -505,14 +601,6 @@ def test_what_is_not_supported_is_refused_by_name(server: NotingServer, options:
     with pytest.raises((UsageError, StoreError), match=told):
         store.put("x", b"")
     assert server.asked == []
-
-
-def test_the_settings_of_fsspec_count(server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for s3fs: those of its file, or of FSSPEC_S3_ENDPOINT_URL and the like."""
-    from fsspec.config import conf
-
-    monkeypatch.setitem(conf, "s3", {**KEYS, "endpoint_url": server.url})
-    assert open_store("s3://bucket/t").get("x") == b"data"
 
 
 # --- credentials that S3 judges --------------------------------------------------------------------------------------------
@@ -557,6 +645,24 @@ def test_a_public_bucket_is_read_without_credentials(rgw: Any) -> None:
     assert store.get("x") == b"1"
     with pytest.raises(StoreError, match="denied"):
         store.put("x", b"2")
+
+
+def test_a_service_account_of_google_gets_its_token_by_the_same_client(server: NotingServer) -> None:
+    """Once, as long as it is valid. [SE1]"""
+    made = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True, text=True).stdout
+    token = {"type": "service_account", "client_email": "a@b", "private_key": made, "token_uri": f"{server.url}/token"}
+    server.reply = lambda request: (200, {}, b'{"access_token": "T1", "expires_in": 3600}' if request.path == "/token" else b"data")
+    store = open_store("gs://bucket/t", {"token": token, "endpoint_url": server.url})
+    assert store.get("x") == store.get("y") == b"data"
+    assert [each[1].partition("?")[0] for each in server.asked] == [
+        "/token",
+        "/storage/v1/b/bucket/o/t%2Fx",
+        "/storage/v1/b/bucket/o/t%2Fy",
+    ]
+    assert header(server, "Authorization", 0) is None and header(server, "Authorization") == "Bearer T1"
+    server.reply = lambda _: (400, {}, b'{"error": "invalid_grant"}')
+    with pytest.raises(StoreError, match="no usable credentials were found"):
+        open_store("gs://bucket/t", {"token": {**token, "client_email": "b@b"}, "endpoint_url": server.url}).get("x")
 
 
 # --- large bodies ----------------------------------------------------------------------------------------------------------

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from manifestcommit.errors import StoreError
 from manifestcommit.store import StorageOptions, object_store
-from manifestcommit.store.object_store import ObjectStore, Patience, TransientError
+from manifestcommit.store.http import Answer
+from manifestcommit.store.object_store import ObjectStore, Patience, Request
+
+
+class Account:
+    """Answers each request with the status that comes with it."""
+
+    endpoint, is_providers = "http://scripted", True
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        pass
+
+    def send(self, request: Request) -> Answer:
+        status: Callable[[], int] = request.kind  # type: ignore[assignment]
+        return Answer(status(), {}, b"")
 
 
 class Scripted(ObjectStore):
     """Sends what a test gives it."""
 
-    identity = "scripted://b"
+    account = Account
+    write = create = page = send_part = finish_upload = None  # type: ignore[assignment]  # none is called
 
-    def connect(self) -> object:
-        return object()
-
-    def translate(self, error: Exception, shown: str) -> Exception:
-        return error
-
-    read = tail = write = create = page = remove = send_part = finish_upload = None  # type: ignore[assignment]  # none is called
+    def located(self, request: Request) -> Request:
+        return request
 
 
 def scripted() -> Scripted:
     return Scripted("scripted", "b", StorageOptions())
 
 
-def fail(_: Any) -> None:
-    raise TransientError("busy", sent=True)
+def answered(status: Callable[[], int]) -> Request:
+    return Request(status, "x")  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -48,15 +59,15 @@ def test_no_try_is_started_after_the_deadline(slept: list[float], monkeypatch: p
     patience = Patience(attempts=10**6, deadline_s=20.0, first_pause_s=1.0, longest_pause_s=4.0)
     monkeypatch.setattr(object_store, "FIRST_CONTACT", patience)
     monkeypatch.setattr(object_store, "USUAL", patience)
-    with pytest.raises(StoreError, match=r"^busy \(asked 7 times\)$"):
-        scripted().request("x", fail)
+    with pytest.raises(StoreError, match=r"HTTP 503\) \(asked 7 times\)$"):
+        scripted().ask(answered(lambda: 503))
     assert slept == [1.0, 2.0, 4.0, 4.0, 4.0, 4.0], "19 s; one more would begin after the deadline"
 
 
 def test_no_more_is_tried_than_allowed(slept: list[float]) -> None:
     """However much time is left. [ST14]"""
     store = scripted()
-    store.request("x", lambda _: None)  # from now on it is known to answer
+    store.ask(answered(lambda: 200))  # from now on it is known to answer
     with pytest.raises(StoreError, match="asked 8 times"):
-        store.request("x", fail)
+        store.ask(answered(lambda: 503))
     assert len(slept) == 7 and sum(slept) < object_store.USUAL.deadline_s

@@ -301,7 +301,7 @@ def test_an_upload_that_the_store_does_not_know_is_not_complete(store: Store, pr
 
 def test_an_output_of_too_many_parts_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 counts to 10,000. [ST2]"""
-    monkeypatch.setattr("manifestcommit.store.s3.S3Store.most_parts", 1)
+    monkeypatch.setattr("manifestcommit.store.object_store._MOST_PARTS", 1)
     output = store.create_output("big")
     output.write(bytes(PART_BYTES + 1))
     with pytest.raises(StoreError, match=r"/big has more than 1 parts\. Lower target_file_size\."):
