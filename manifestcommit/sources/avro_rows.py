@@ -82,12 +82,10 @@ def _plain(schema: Any) -> Any:
         return [_plain(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    pairs = {**schema}
-    if pairs.get("logicalType") == "uuid":
-        del pairs["logicalType"]
     return {
         name: _plain(value) if name in ("type", "items", "values", "fields") else value
-        for name, value in pairs.items()
+        for name, value in schema.items()
+        if (name, value) != ("logicalType", "uuid")
     }
 
 

@@ -130,18 +130,16 @@ class FollowedTable:
         """All rows as insertions."""
         dataset = self._followed.dataset(version)
         when = self._followed.snapshot(version).committed_at
-        added: list[tuple[str, Any, Any]] = [
-            ("_change_type", pa.string(), "insert"),
-            ("_commit_version", pa.int64(), version),
-            ("_commit_timestamp", pa.timestamp("us", "UTC"), when),
-        ]
-        schema = dataset.schema.remove_metadata()
-        for name, kind, _ in added:
-            schema = schema.append(pa.field(name, kind))
+        added = {
+            "_change_type": pa.scalar("insert"),
+            "_commit_version": pa.scalar(version, pa.int64()),
+            "_commit_timestamp": pa.scalar(when, pa.timestamp("us", "UTC")),
+        }
+        schema = pa.schema([*dataset.schema, *((name, each.type) for name, each in added.items())])
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in dataset.to_batches():
-                more = [pa.array([value] * batch.num_rows, kind) for _, kind, value in added]
+                more = [pa.repeat(each, batch.num_rows) for each in added.values()]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())

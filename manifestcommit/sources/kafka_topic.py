@@ -85,6 +85,7 @@ _DEFAULTS: dict[str, Any] = {
     "queued.max.messages.kbytes": 16_384,
 }
 
+_REFUSALS = ("_AUTHENTICATION", "_SSL")  # to connect again does not help
 _CONSUMERS = _DEFAULTS.keys() | _OURS.keys()  # settings that no other client has
 
 Moment = str | dt.datetime | Mapping[int, int]  # a text: "earliest", "latest", or a time
@@ -149,7 +150,9 @@ class KafkaRecords:
             found = self._partitions(consumer)
             at = self._positions(positions)
             ends = {  # the first that is kept, and the one behind the last that is stable
-                each: _answer(consumer.get_watermark_offsets, TopicPartition(self._topic, each))
+                each: _answer(
+                    consumer, consumer.get_watermark_offsets, TopicPartition(self._topic, each)
+                )
                 for each in found
             }
             begins, tops = {}, {}
@@ -195,7 +198,7 @@ class KafkaRecords:
 
     def _partitions(self, consumer: Consumer) -> list[int]:
         """The topic's partitions; and the name of the source."""
-        metadata = _answer(consumer.list_topics, self._topic)
+        metadata = _answer(consumer, consumer.list_topics, self._topic)
         found = metadata.topics[self._topic]
         if found.error is not None or not found.partitions:
             why = found.error.str() if found.error is not None else "it has no partitions"
@@ -211,7 +214,7 @@ class KafkaRecords:
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 
-        given = {"error_cb": _pass_over, **self._settings}
+        given = {"error_cb": _heard, **self._settings}
         client = AdminClient({name: each for name, each in given.items() if name not in _CONSUMERS})
 
         def asked(topic: str, timeout: float) -> str:
@@ -219,7 +222,7 @@ class KafkaRecords:
             return str(about[topic].result().topic_id)
 
         try:
-            found: str = _answer(asked, self._topic)
+            found: str = _answer(client, asked, self._topic)
         except KafkaException as error:
             if error.args[0].name() in ("_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
                 return ""
@@ -276,7 +279,9 @@ class KafkaRecords:
         if isinstance(moment, dt.datetime):
             since = max(0, int(moment.timestamp() * 1000))  # -1 would be the end
             (found,) = _answer(
-                consumer.offsets_for_times, [TopicPartition(self._topic, partition, since)]
+                consumer,
+                consumer.offsets_for_times,
+                [TopicPartition(self._topic, partition, since)],
             )
             return int(found.offset) if found.offset >= 0 else high
         if isinstance(moment, Mapping):
@@ -429,22 +434,26 @@ def _asking(given: StorageOptions, topic: str) -> Iterator[Consumer]:
         return given.scrub(first.str() if hasattr(first, "str") else str(first))
 
     try:
-        consumer = Consumer({"error_cb": _pass_over, **_DEFAULTS, **given, **_OURS})
+        consumer = Consumer({"error_cb": _heard, **_DEFAULTS, **given, **_OURS})
     except (KafkaException, TypeError, ValueError) as error:
         raise UsageError(
             f"no client for Kafka can be made of these settings: {said(error)}"
         ) from None
     try:
         yield consumer
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("cimpl", "confluent_kafka"):
-            raise
-        raise SourceError(f"kafka {topic!r}: {said(error)}. Nothing more was loaded.") from None
+    except KafkaException as error:
+        refused = error.args[0].name() in _REFUSALS
+        way_out = " Look at the protocol, login and certificates in settings." * refused
+        raise SourceError(
+            f"kafka {topic!r} at {given['bootstrap.servers']}: {said(error)}. Nothing more was "
+            f"loaded.{way_out}"
+        ) from None
     finally:
-        consumer.close()
+        with contextlib.suppress(KafkaException):  # a refusal that it tells of only now
+            consumer.close()
 
 
-def _answer(ask: Callable[..., Any], about: Any) -> Any:
+def _answer(client: Any, ask: Callable[..., Any], about: Any) -> Any:
     """What the brokers say. The client cannot be interrupted, so it is asked a step at a time, as
     long as nobody asks this process to end. [LD6]"""
     from confluent_kafka import KafkaException
@@ -457,11 +466,16 @@ def _answer(ask: Callable[..., Any], about: Any) -> Any:
             late = error.args[0].name() in ("_TIMED_OUT", "_TRANSPORT")
             if not late or time.monotonic() >= until:
                 raise
+            client.poll(0)  # tells what it has heard
             pause(0.1)
 
 
-def _pass_over(error: Any) -> None:
-    """The client connects again by itself; what stays wrong ends the question that waits for it."""
+def _heard(error: Any) -> None:
+    """The client connects again by itself, which a refusal ends: it would be one each time."""
+    from confluent_kafka import KafkaException
+
+    if error.name() in _REFUSALS:
+        raise KafkaException(error)
 
 
 def _moment(name: str, value: Any) -> Any:

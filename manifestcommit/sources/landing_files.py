@@ -13,7 +13,7 @@ import fnmatch
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal
 
 import msgspec
@@ -27,6 +27,7 @@ from ..errors import (
     SourceError,
     StoreError,
     TableNotFoundError,
+    UnsafeStoreError,
     UsageError,
 )
 from ..files.foreign_footer import open_foreign
@@ -39,6 +40,7 @@ from ..table.table import Table
 from ..terminal import size
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .ending import pause
+from .fsspec_files import FsspecFiles
 from .json_rows import arrow_schema
 
 LOG = logging.getLogger("manifestcommit.sources")
@@ -66,7 +68,8 @@ _LEDGER = pa.schema(
 )
 _MOST_FILES = 10_000  # of one commit
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 8 << 20  # of Parquet, at once
-_SETTLE_ON_DISK_S = 5.0
+_WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is whole
+_SETTLE_ELSEWHERE_S = 5.0
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
 
@@ -112,14 +115,14 @@ class LandingFiles:
         csv_options: Mapping[str, Any],
         storage_options: StorageOptions,
     ) -> None:
-        self._store: Store = open_store(url, storage_options)
+        self._store = _landing_place(url, storage_options)
         self.url = self._store.url
         self.name = f"files:{self.url}"  # of all patterns: a file may match two of them
         self._format, self._pattern, self._schema = format, pattern, schema
         self._file_column, self._on_changed = file_column, on_changed
         self.updates = on_changed == "replace"
         if settle_s is None:
-            settle_s = _SETTLE_ON_DISK_S if self.url.startswith("file:") else 0.0
+            settle_s = 0.0 if self.url.startswith(_WHOLE) else _SETTLE_ELSEWHERE_S
         self._settle_s = settle_s
         self._csv_options = csv_options
         self._table: Table | None = None
@@ -155,22 +158,17 @@ class LandingFiles:
         known, newest = self._known()  # after the position was read, so that it is at least as new
         if newest > number:
             raise self._ahead(newest)
-        listed = self._settled()
-        fresh = [file for file in listed if known.get(file.name, ("", True))[0] != content_of(file)]
-        loaded = frozenset(name for name, (_, is_loaded) in known.items() if is_loaded)
-        changed = loaded.intersection(file.name for file in fresh)
-        if changed and self._on_changed == "error":
-            raise SourceError(
-                f"{self.name}: {counted(len(changed), 'file')} changed after being loaded, such as "
-                f"{min(changed)!r}; nothing more was loaded. Give on_changed='replace' to replace "
-                "their rows, or 'append' to load them as other files."
-            )
+        fresh = (f for f in self._settled() if known.get(f.name, ("", True))[0] != content_of(f))
         for files in _groups(fresh, max_bytes):
-            yield self._chunk(
-                _Plan(files=files, changed=changed.intersection(f.name for f in files)),
-                number if number else start,
-                number + 1,
-            )
+            changed = frozenset(f.name for f in files if known.get(f.name, ("", False))[1])
+            if changed and self._on_changed == "error":
+                raise SourceError(
+                    f"{self.name}: {counted(len(changed), 'file')} changed after being loaded, "
+                    f"such as {min(changed)!r}; nothing more was loaded. Give on_changed='replace' "
+                    "to replace their rows, or 'append' to load them as other files."
+                )
+            plan = _Plan(files=files, changed=changed)
+            yield self._chunk(plan, number if number else start, number + 1)
             number += 1
 
     def _chunk(self, plan: _Plan, start: Position | None, end: Position) -> Chunk:
@@ -184,27 +182,29 @@ class LandingFiles:
             plan=plan,
         )
 
-    def _settled(self) -> list[ObjectInfo]:
+    def _settled(self) -> Iterator[ObjectInfo]:
         """The files that are there, but for those that may still be written. Those that were there
         when the load began are waited for once."""
-        found = list(self._listed())
-        youngest = max((f.modified for f in found if f.modified <= self._began), default=0.0)
-        wait_s = min(youngest + self._settle_s - time.time(), self._settle_s)
-        if wait_s > 0:
-            pause(wait_s)
-            found = list(self._listed())
         if self._settle_s <= 0:
-            return found
-        now = time.time()
-        early = [file.name for file in found if file.modified > now + self._settle_s]
+            yield from self._listed()
+            return
+        moments = (file.modified for file in self._listed() if file.modified <= self._began)
+        pause(
+            min(max(0.0, max(moments, default=0.0) + self._settle_s - time.time()), self._settle_s)
+        )
+        now, early = time.time(), 0
         self.held_back = ""
+        for file in self._listed():
+            if file.modified + self._settle_s <= now:
+                yield file
+            elif file.modified > now + self._settle_s:
+                early += 1
+                self.held_back = visible(
+                    f"{counted(early, 'file')} with a time in the future, such as {file.name}, "
+                    "which may still be written: set it, or give settle='0s'"
+                )
         if early:
-            self.held_back = visible(
-                f"{counted(len(early), 'file')} with a time in the future, such as {early[0]}, "
-                "which may still be written: set it, or give settle='0s'"
-            )
             LOG.warning("%s: %s", self.name, self.held_back)
-        return [file for file in found if file.modified + self._settle_s <= now]
 
     def _listed(self) -> Iterator[ObjectInfo]:
         for file in self._store.list(""):
@@ -239,14 +239,14 @@ class LandingFiles:
         whether it was ever loaded; and the number of the last chunk."""
         assert self._ledger is not None
         try:
-            rows = self._ledger.to_arrow(["source", "name", "content", "loaded", "chunk"])
+            columns = ["name", "content", "loaded", "chunk"]
+            rows = self._ledger.to_arrow(columns, filter=pc.field("source") == self.url)
         except TableNotFoundError:
             return {}, 0
-        rows = rows.filter(pc.equal(rows.column("source"), self.url)).sort_by("chunk")
-        known: dict[str, tuple[str, bool]] = {}
-        columns = (rows.column(name).to_pylist() for name in ("name", "content", "loaded"))
-        for name, content, is_loaded in zip(*columns, strict=True):
-            known[name] = (content, is_loaded or known.get(name, ("", False))[1])
+        rows, known = rows.sort_by("chunk"), dict[str, tuple[str, bool]]()
+        for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):  # not all of a million at once
+            for name, content, is_loaded, _ in zip(*map(pa.Array.to_pylist, batch), strict=True):
+                known[name] = (content, is_loaded or known.get(name, ("", False))[1])
         return known, rows.column("chunk")[-1].as_py() if rows.num_rows else 0
 
     def parts(self, chunk: Chunk, *, count: int) -> list[Chunk]:
@@ -306,7 +306,8 @@ class LandingFiles:
             return
         least, most = min(before), max(before)
         now: dict[str, str] = {}
-        for file in self._store.list("", start_from=least):
+        shared = os.path.commonprefix([least, most])  # noqa: RUF071  # of texts
+        for file in self._store.list(shared, start_from=least):
             if file.name > most:
                 break
             if file.name in before:
@@ -358,6 +359,14 @@ class LandingFiles:
             return None
         names = [file.name for file in plan.files]
         return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}
+
+
+def _landing_place(url: str, options: StorageOptions) -> Store | FsspecFiles:
+    """Files are only read: they may land where no table could lie."""
+    try:
+        return open_store(url, options)
+    except UnsafeStoreError:
+        return FsspecFiles(url, options)
 
 
 @contextlib.contextmanager
@@ -421,10 +430,9 @@ def _text_reader(
     empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
     if not empty:
         return reader
-    texts = pa.schema([(name, pa.string()) for name in empty])
-    known = pa.schema([*(expected or []), *texts])
+    texts = [pa.field(name, pa.string()) for name in empty]
     stream.seek(0)
-    return _csv(stream, known, csv_options) if format == "csv" else _json(stream, known)
+    return _text_reader(stream, format, pa.schema([*(expected or []), *texts]), csv_options)
 
 
 def _csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -463,7 +471,7 @@ def _json(stream: BinaryIO, expected: pa.Schema | None) -> Any:
     return json.open_json(stream, parse_options=parse)
 
 
-def _groups(files: Sequence[ObjectInfo], max_bytes: int) -> Iterator[tuple[ObjectInfo, ...]]:
+def _groups(files: Iterable[ObjectInfo], max_bytes: int) -> Iterator[tuple[ObjectInfo, ...]]:
     group: list[ObjectInfo] = []
     total = 0
     for file in files:
@@ -524,7 +532,8 @@ def files(
     a dot or an underscore are skipped, as markers and temporary files.
 
     Args:
-        path: where the files land: a folder, or a URL of a store that tables can lie in.
+        path: where the files land: a folder, or a URL of a store that tables can lie in, or of
+            another filesystem of fsspec that tells times or ETags, such as "sftp://host/orders".
         format: "csv", "json" (one object a line) or "parquet"; by default what the ending of each
             file says.
         pattern: only files whose name below `path` matches it, such as "orders/*.csv"; `*` is
@@ -533,8 +542,8 @@ def files(
             its first files what pyarrow infers from their beginning.
         file_column: the name of a column that gets the name of each row's file; by default none.
         settle: how old a file has to be, for stores on which files grow while they are written:
-            a text such as "30s", or a timedelta; by default 5 seconds on a file system, and none
-            elsewhere.
+            a text such as "30s", or a timedelta; by default none on S3, Azure and Google's store,
+            and 5 seconds elsewhere.
         on_changed: what a file that was loaded before with another content does: "append", the
             default: its rows are added; "replace": they replace those of the same file, which needs
             `file_column`; "error": the load ends.

@@ -309,14 +309,15 @@ class _Loader:
         for left in reversed(range(STARTS)):
             at = self.positions()
             try:
-                chunks = [self.whole()] if restart else [*self._chunks_from(at)]
+                chunks = [self.whole()] if restart else self._chunks_from(at)
+                planned = [each.what for each in chunks]  # a chunk may be large
                 break
             except ChangedInputError as error:
                 if not left:
                     raise SourceError(f"{error}; nothing was loaded. Run it again.") from error
         told = getattr(self._source, "held_back", "")
-        planned = (*(each.what for each in chunks), *([told] if told else []))
-        return LoadOutcome(url=self.url, chunks=len(chunks), planned=planned, positions=at)
+        told_too = (*planned, told) if told else (*planned,)
+        return LoadOutcome(url=self.url, chunks=len(planned), planned=told_too, positions=at)
 
     def outcome(self) -> LoadOutcome:
         metrics = [one.metrics for each in self._committed for one in each if one.metrics]

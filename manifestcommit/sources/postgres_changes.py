@@ -33,6 +33,7 @@ from .postgres_server import (
     asking,
     columns_of,
     described,
+    flush_log,
     from_texts,
     one_row,
     place_of,
@@ -41,7 +42,6 @@ from .postgres_server import (
     schema_of,
     selected,
     table_of,
-    write_log,
 )
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class PostgresChanges:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 connection.execute(f"SET TRANSACTION SNAPSHOT '{made[2]}'")
             connection.execute("SET row_security = off")  # an error, where rows would be hidden
-            end = _number(made[1])
+            end = one_row(connection, "SELECT (%s::pg_lsn - '0/0')::int8", made[1])[0]
             yield Chunk(
                 ranges={name: (start, end) for name, (start, _) in chunk.ranges.items()},
                 what=f"{chunk.what} up to {_lsn(end)}",
@@ -373,8 +373,7 @@ class PostgresChanges:
         max_bytes: int,
     ) -> _Read | None:
         """The transactions from a position on, up to the log's end as it was; None: none."""
-        if _number(one_row(connection, "SELECT pg_current_wal_flush_lsn()::text")[0]) < upto:
-            write_log(connection)  # only the log on disk is decoded
+        flush_log(connection, self.name, _lsn(upto))  # only the log on disk is decoded
         members = [*self.tables.values()]
         reader = _Reader(members, start, history=self._history)
         try:
@@ -528,7 +527,7 @@ class SlotTable:
         listed = ", ".join(map(quoted, self._columns))
         rows = f"(SELECT {listed} FROM {quoted(self.schema, self.table)}) AS q"
         columns = columns_of(connection, described(connection, rows), self._refusal)
-        schema = self._with_history(schema_of(columns)) if self._history else schema_of(columns)
+        schema = self._with_history(schema_of(columns))
 
         def batches() -> Iterator[pa.RecordBatch]:
             asked = f"FROM {rows}"
@@ -542,17 +541,15 @@ class SlotTable:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _with_history(self, schema: pa.Schema) -> pa.Schema:
-        for field in _HISTORY:
+        for field in _HISTORY if self._history else ():
             if field.name in schema.names:
                 raise self._refusal.of(field.name, "history=True adds a column of that name")
             schema = schema.append(field)
         return schema
 
     def _changed(self, spool: Spool, columns: Sequence[Column]) -> pa.RecordBatchReader:
-        schema = schema_of(columns)
-        if self._history:
-            schema = self._with_history(schema)
-        else:
+        schema = self._with_history(schema_of(columns))
+        if not self._history:
             deleted, kept = _beside(schema.names)
             schema = pa.schema([*schema, (deleted, pa.bool_()), (kept, pa.string())])
 
@@ -750,11 +747,6 @@ def _lsn(position: int) -> str:
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
-def _number(lsn: str) -> int:
-    high, _, low = lsn.partition("/")
-    return int(high, 16) << 32 | int(low, 16)
-
-
 def _now(connection: psycopg.Connection[Any]) -> int:
     """Where the server's log ends."""
-    return _number(one_row(connection, "SELECT pg_current_wal_insert_lsn()::text")[0])
+    return int(one_row(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8")[0])

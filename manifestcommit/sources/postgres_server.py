@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -14,11 +15,13 @@ import pyarrow.compute as pc
 from ..errors import SourceError
 from ..store import StorageOptions
 from .chunk import Position
+from .ending import pause
 
 if TYPE_CHECKING:
     import psycopg
 
 _OLDEST_SERVER = 130000  # the first with xid8
+_FLUSH_TIMEOUT_S = 60.0
 _TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -35,10 +38,12 @@ _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("uuid", "json", "jsonb"), pa.string()),
 }
 _TEXT_ARRAY = 1009  # its oid
-# Values come as texts that mean the same whatever the role's settings are.
+# Values come as texts that mean the same whatever the role's settings are; what is committed is on
+# the disk.
 _SETTINGS = (
     "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET datestyle = 'ISO';"
-    " SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1"
+    " SET timezone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 1;"
+    " SET synchronous_commit = local"
 )
 
 
@@ -172,11 +177,22 @@ def quoted(*names: str) -> str:
     return ".".join('"{}"'.format(each.replace('"', '""')) for each in names)
 
 
-def write_log(connection: psycopg.Connection[Any]) -> None:
-    """Have the server write its log to its disk: an idle one does so with the last page after
-    seconds."""
-    connection.execute("SET synchronous_commit = local")
-    connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
+def flush_log(connection: psycopg.Connection[Any], name: str, upto: str) -> None:
+    """Have the server's log on its disk up to there: an idle server writes the last page after
+    seconds. SourceError where it does not. name: of the source."""
+    until = time.monotonic() + _FLUSH_TIMEOUT_S
+    while not _is_flushed(connection, upto):
+        if time.monotonic() > until:
+            raise SourceError(
+                f"{name}: the server did not write its log up to {upto} within "
+                f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
+            )
+        connection.execute("SELECT pg_logical_emit_message(true, 'manifestcommit', '')")
+        pause(0.02)
+
+
+def _is_flushed(connection: psycopg.Connection[Any], upto: str) -> bool:
+    return bool(one_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{upto}'::pg_lsn")[0])
 
 
 def table_of(connection: psycopg.Connection[Any], given: str, kinds: str) -> tuple[str, str, str]:

@@ -7,10 +7,8 @@ end is used only once they are.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +19,6 @@ from ..runtime.validation import checked, fits, flag, one_of, optional, text, wr
 from ..store.base import StorageOptions
 from ..version import install
 from .chunk import Chunk, Position
-from .ending import pause
 from .postgres_changes import PostgresChanges
 from .postgres_server import (
     Column,
@@ -29,6 +26,7 @@ from .postgres_server import (
     asking,
     columns_of,
     described,
+    flush_log,
     one_row,
     place_of,
     position_at,
@@ -36,14 +34,12 @@ from .postgres_server import (
     schema_of,
     selected,
     table_of,
-    write_log,
 )
 
 if TYPE_CHECKING:
     import psycopg
 
 LOG = logging.getLogger("manifestcommit.sources")
-_FLUSH_TIMEOUT_S = 60.0
 _LONG_OPEN_S = 60.0  # a transaction that holds the end back for longer is worth a warning
 _SAMPLE = 200  # rows, for their size
 _BATCH_BYTES, _BATCH_ROWS = 4_000_000, 10_000
@@ -96,7 +92,7 @@ class PostgresRows:
                 yield Chunk(
                     ranges={self.name: (first, upto)},
                     what=f"transactions {f'{start} to' if start else 'up to'} {upto - 1}",
-                    plan=connection,
+                    plan=connection,  # by which its rows are read, as long as that is open
                 )
                 first = start = upto
 
@@ -104,9 +100,7 @@ class PostgresRows:
         """Return all rows of transactions that are over as one chunk."""
         with asking(self._dsn) as connection:
             _, first, end = self._range(connection, positions, whole=True)
-        return Chunk(
-            ranges={self.name: (first, end)}, what=f"all transactions before {end}", plan="copy"
-        )
+        return Chunk(ranges={self.name: (first, end)}, what=f"all transactions before {end}")
 
     def _range(
         self,
@@ -145,7 +139,8 @@ class PostgresRows:
                 f"its ids. Give them new ones: UPDATE … SET {self._column} = pg_current_xact_id() "
                 f"WHERE {self._column} >= '{following}'."
             )
-        _wait_until_flushed(connection, name, inserted)
+        # Ids are given again after a crash unless the log that tells of them is on the disk.
+        flush_log(connection, name, inserted)
         self._note_what_holds_back(connection, name, oldest, following)
         return int(oldest)
 
@@ -210,20 +205,16 @@ class PostgresRows:
         One that was updated since has the id of a later transaction, by the trigger, and comes with
         that; one that was deleted is gone.
         """
-        with self._asking(chunk) as connection:
+        with asking(self._dsn, chunk.plan) as connection:
             rows = self._look(connection)[1]
             columns = columns_of(connection, described(connection, rows), self._refusal)
         batches = self._batches(chunk, columns)
         return pa.RecordBatchReader.from_batches(schema_of(columns), batches)
 
-    def _asking(self, chunk: Chunk) -> contextlib.AbstractContextManager[Any]:
-        """By the connection that has found the chunk, as long as that is open."""
-        return asking(self._dsn, None if chunk.plan == "copy" else chunk.plan)
-
     def _batches(self, chunk: Chunk, columns: list[Column]) -> Iterator[pa.RecordBatch]:
         ((name, (start, end)),) = chunk.ranges.items()
-        low, high = 0 if chunk.plan == "copy" else int(start or 0), int(end)
-        with self._asking(chunk) as connection:
+        low, high = 0 if chunk.plan is None else int(start or 0), int(end)
+        with asking(self._dsn, chunk.plan) as connection:
             place, rows = self._look(connection)
             if place != name:
                 raise SourceError(
@@ -267,26 +258,6 @@ class PostgresRows:
         asked = f"SELECT {x}::text::int8 FROM {rows} ORDER BY {x} DESC LIMIT 1"
         found = one_row(connection, asked)
         return None if found is None else int(found[0])
-
-
-def _wait_until_flushed(connection: psycopg.Connection[Any], name: str, inserted: str) -> None:
-    """Ids are given again after a crash unless the log that tells of them is on the disk."""
-    until = time.monotonic() + _FLUSH_TIMEOUT_S
-    if not _is_flushed(connection, inserted):
-        write_log(connection)
-    while not _is_flushed(connection, inserted):
-        if time.monotonic() > until:
-            raise SourceError(
-                f"{name}: the server did not write its log up to {inserted} within "
-                f"{_FLUSH_TIMEOUT_S:.0f} s. Nothing was loaded; run it again."
-            )
-        pause(0.02)
-
-
-def _is_flushed(connection: psycopg.Connection[Any], inserted: str) -> bool:
-    return bool(
-        one_row(connection, f"SELECT pg_current_wal_flush_lsn() >= '{inserted}'::pg_lsn")[0]
-    )
 
 
 _slot_name = fits(

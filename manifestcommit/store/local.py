@@ -151,7 +151,7 @@ class LocalStore:
                 found = _scan(place, prefix, prefix, "")
             finally:
                 os.close(place)
-            return sorted(name[:-1] for name, _ in found if name.endswith("/"))
+            return sorted(name[:-1] for name, *_ in found if name.endswith("/"))
 
     def delete(self, names: Iterable[str]) -> None:
         entered, place = "/", None  # no folder has this name
@@ -306,11 +306,9 @@ class LocalStore:
 
     def _walk(self, place: int, base: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         try:
-            for name, status in _scan(place, base, prefix, start_from):
+            for name, size, modified in _scan(place, base, prefix, start_from):
                 if not name.endswith("/"):
-                    yield ObjectInfo(
-                        name=base + name, size_bytes=status.st_size, modified=status.st_mtime
-                    )
+                    yield ObjectInfo(name=base + name, size_bytes=size, modified=modified)
                 elif (inner := _open_folder(name[:-1], inside=place)) is not None:
                     yield from self._walk(inner, base + name, prefix, start_from)
         finally:
@@ -510,9 +508,9 @@ def _link(folder: str) -> OSError:
     return _NotPlainError(errno.ELOOP, f"{which}, {text}")
 
 
-def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[str, os.stat_result]]:
-    """What one folder holds in code-point order, the names of folders with a slash. Reading the
-    names is not a snapshot, so they are read until two readings agree. [ST3]"""
+def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[str, int, float]]:
+    """What one folder holds in code-point order, with size and time, the names of folders with a
+    slash. Reading the names is not a snapshot, so they are read until two readings agree. [ST3]"""
     within = prefix.removeprefix(base) if prefix.startswith(base) else ""
     least = start_from.removeprefix(base) if start_from.startswith(base) else ""
     if not least and start_from > base:
@@ -529,6 +527,7 @@ def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[st
         names, united = again, united | wanted
     else:
         wanted = united
+    del names, again  # of a million they are much
     found = []
     for name in wanted:
         with contextlib.suppress(FileNotFoundError):  # deleted since: as if listed a moment later
@@ -540,7 +539,7 @@ def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[st
             else:
                 is_apart = name < least or not name.startswith(within)
             if not is_apart:
-                found.append((name, status))
+                found.append((name, status.st_size, status.st_mtime))
     return sorted(found, key=lambda each: each[0])
 
 

@@ -32,13 +32,13 @@ class _Life:
         self.left, self.happens = left, happens
 
     def __call__(self, call: FaultCall) -> None:
-        if self.left == 0 and self.happens is None:
-            raise Died(f"at {call.kind} {call.name}")
-        if self.left == 0 and self.happens is not None:
+        if self.left:
+            self.left -= 1
+        elif self.left == 0:
+            if self.happens is None:
+                raise Died(f"at {call.kind} {call.name}")
             self.left = None
             self.happens()
-        elif self.left is not None:
-            self.left -= 1
 
 
 class _MortalStore(FaultStore):

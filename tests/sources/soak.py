@@ -23,6 +23,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
+from tests.clients.environments import REPO, python_of
 from tests.servers.postgresql import running
 
 import manifestcommit as mc
@@ -47,17 +48,38 @@ while True:
     time.sleep(random.random() / 10)
 """
 
+# A pipeline of dlt, likewise; or what is left. Its working folder is lost now and then.
+PIPELINE = """
+import json, random, shutil, sys
+import dlt
+from manifestcommit_dlt import manifestcommit
+api, lake, working = sys.argv[1:4]
+
+@dlt.resource
+def events(n=dlt.sources.incremental("n", initial_value=-1)):
+    with open(api) as lines:
+        yield [row for row in map(json.loads, lines) if row["n"] > n.last_value]
+
+if random.random() < 0.3:
+    shutil.rmtree(working, ignore_errors=True)
+print("ready", flush=True)
+for _ in range(2) if sys.argv[4] == "the rest" else iter(int, 1):  # a run that finds a package loads that alone
+    dlt.pipeline("shop", destination=manifestcommit(lake), dataset_name="shop", pipelines_dir=working).run(events())
+"""
+
 Rows = Counter[tuple[Any, ...]]
 
 
 class Origin(NamedTuple):
     """A source with its writers. code: makes the source, in any process; write: one step of the writers; expected: the rows that the table
-    has to have, as often as it has to have them; columns: these."""
+    has to have, as often as it has to have them; columns: these; pipeline: of dlt: the command that loads, but for its last word, and the
+    table that it loads."""
 
     code: str
     write: Callable[[], None]
     expected: Callable[[], Rows]
     columns: tuple[str, ...]
+    pipeline: tuple[list[str], Path] | None = None
 
 
 class Report(NamedTuple):
@@ -223,7 +245,25 @@ def table(folder: Path, chance: random.Random) -> Iterator[Origin]:
     yield Origin(f"mc.sources.table({str(followed)!r})", write, expected, ("id", "n", "_change_type", "_commit_version"))
 
 
-ORIGINS = {"files": files, "kafka": kafka, "postgres": postgres, "postgres-slot": decoded, "table": table}
+@contextmanager
+def dlt(folder: Path, chance: random.Random) -> Iterator[Origin]:
+    """Rows of an API, of which dlt keeps in its state how far it has read; one pipeline at a time, since dlt keeps no two apart."""
+    api, sent = folder / "api.jsonl", Counter[tuple[Any, ...]]()
+    api.touch()
+
+    def write() -> None:
+        rows = [{"n": len(sent) + at} for at in range(chance.randrange(1, 60))]
+        with api.open("a") as lines:
+            lines.write("".join(f"{json.dumps(row)}\n" for row in rows))
+        sent.update((row["n"],) for row in rows)
+
+    paths = os.pathsep.join([str(REPO), str(REPO / "integrations" / "dlt")])
+    setting = ["env", f"PYTHONPATH={paths}", "RUNTIME__DLTHUB_TELEMETRY=false"]
+    command = [*setting, python_of("dlt"), "-c", PIPELINE, str(api), str(folder / "lake"), str(folder / "working")]
+    yield Origin("", write, lambda: sent, ("n",), (command, folder / "lake" / "shop" / "events"))
+
+
+ORIGINS = {"dlt": dlt, "files": files, "kafka": kafka, "postgres": postgres, "postgres-slot": decoded, "table": table}
 
 
 def found_in(target: Path, origin: Origin) -> Rows:
@@ -238,11 +278,13 @@ def soak(kind: str, folder: Path, *, seconds: float, seed: int, spark: bool = Fa
     target = folder / "target"
     with ORIGINS[kind](folder, random.Random(chance.random())) as origin, ExitStack() as stack:
         until, kills = time.monotonic() + seconds, [0]
+        command, loaders = [sys.executable, "-c", LOADER, origin.code, str(target), *["spark"] * spark], 2
+        if origin.pipeline is not None:
+            command, target, loaders = [*origin.pipeline[0], "on and on"], origin.pipeline[1], 1
         failed: list[str] = []
 
         def keep_loading(moments: random.Random) -> None:
             while time.monotonic() < until and not failed:
-                command = [sys.executable, "-c", LOADER, origin.code, str(target), *["spark"] * spark]
                 begun = time.monotonic()
                 with subprocess.Popen(
                     command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=spark
@@ -258,7 +300,7 @@ def soak(kind: str, folder: Path, *, seconds: float, seed: int, spark: bool = Fa
                 else:
                     failed.append(said)
 
-        threads = [threading.Thread(target=keep_loading, args=(random.Random(chance.random()),)) for _ in range(2)]
+        threads = [threading.Thread(target=keep_loading, args=(random.Random(chance.random()),)) for _ in range(loaders)]
         for thread in threads:
             thread.start()
         stack.callback(lambda: [thread.join() for thread in threads])
@@ -269,7 +311,10 @@ def soak(kind: str, folder: Path, *, seconds: float, seed: int, spark: bool = Fa
             thread.join()
         assert not failed, failed[0]
         expected = origin.expected()
-        mc.load(eval(origin.code), target)
+        if origin.pipeline is None:
+            mc.load(eval(origin.code), target)
+        else:
+            subprocess.run([*origin.pipeline[0], "the rest"], check=True, stdout=subprocess.DEVNULL)
         found = mc.Table(target)
         got = found_in(target, origin)
         return Report(kills[0], expected.total(), found.version, expected - got, got - expected, found.verify().damages)

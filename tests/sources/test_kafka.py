@@ -5,7 +5,6 @@ librdkafka's own cluster serves real clients of any process. It has no read_comm
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import io
 import json
@@ -17,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -26,6 +26,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.servers.servers import free_port
+from tests.sources.kafka_front import front
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -468,56 +469,64 @@ def tansu() -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-def pump(one: socket.socket, other: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := one.recv(65_536):
-            other.sendall(data)
-    with contextlib.suppress(OSError):
-        other.shutdown(socket.SHUT_RDWR)
-
-
-def give_on(client: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    with (
-        contextlib.suppress(OSError),
-        context.wrap_socket(client, server_side=True) as secure,
-        socket.create_connection(("127.0.0.1", port)) as broker,
-    ):
-        back = threading.Thread(target=pump, args=(broker, secure))
-        back.start()
-        pump(secure, broker)
-        back.join()
-
-
-def end_tls(server: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    """Give on what arrives through TLS to the broker, as a proxy before it does."""
-    with contextlib.suppress(OSError):
-        while True:
-            threading.Thread(target=give_on, args=(server.accept()[0], context, port), daemon=True).start()
-
-
-@pytest.mark.thorough
-def test_a_topic_is_loaded_through_tls(tmp_path: Any) -> None:
-    """A certificate that the settings do not name is refused. [SE1]"""
-    names = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-subj", "/CN=127.0.0.1"]
+@contextmanager
+def secured(folder: Path, users: dict[str, str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A topic with one record, on brokers whom one reaches by TLS; their address, and the settings of who may read."""
+    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"), "-subj", "/CN=127.0.0.1"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1", *names]
     subprocess.run(make, check=True, capture_output=True)
     context, port = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), free_port()
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    with socket.create_server(("127.0.0.1", 0)) as front, broker_of(port, front.getsockname()[1]):
-        threading.Thread(target=end_tls, args=(front, context, port), daemon=True).start()
-        servers = f"127.0.0.1:{front.getsockname()[1]}"
-        settings = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "cert.pem"), "log_level": 0}
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    settings: dict[str, Any] = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "cert.pem"), "log_level": 0}
+    for name, password in (users or {}).items():
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": password}
+        settings |= {"security.protocol": "SASL_SSL", **login}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        broker_of(port, listener.getsockname()[1]),
+        front(listener, port, context, users),
+    ):
+        servers = f"127.0.0.1:{listener.getsockname()[1]}"
         producer = Producer({"bootstrap.servers": servers, **settings})
         admin = AdminClient({"bootstrap.servers": servers, **settings})
         for made in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
             made.result(60)
         producer.produce(TOPIC, b'{"id": 1}')
         assert producer.flush(60) == 0
+        yield servers, settings
+
+
+@pytest.mark.thorough
+def test_a_topic_is_loaded_through_tls(tmp_path: Path) -> None:
+    """A certificate that the settings do not name is refused. [SE1]"""
+    with secured(tmp_path, None) as (servers, settings):
         assert mc.load(kafka(servers, TOPIC, settings=settings), tmp_path / "t").rows == 1
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kafka_topic, "_ASK_S", 4.0)
-            with pytest.raises(SourceError, match="Nothing more was loaded"):
-                mc.load(kafka(servers, TOPIC, settings={"security.protocol": "SSL", "log_level": 0}), tmp_path / "u")
+        with pytest.raises(SourceError, match=r"kafka 'orders' at 127\.0\.0\.1:\d+: .*certificate.* Look at the protocol, login and"):
+            mc.load(kafka(servers, TOPIC, settings={"security.protocol": "SSL", "log_level": 0}), tmp_path / "u")
+
+
+PASSWORD = "hunter2+/="
+
+
+def test_who_logs_in_loads_and_a_wrong_password_ends_the_load_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By SASL PLAIN within TLS; the error says where and what to do, and has no secret. [SE1]"""
+    users = {"loader": PASSWORD}
+    with secured(tmp_path, users) as (servers, settings):
+        source = kafka(servers, TOPIC, settings=settings)
+        assert mc.load(source, tmp_path / "t").rows == 1
+        (chunk,) = source.chunks({}, max_bytes=1000)
+        begun = time.monotonic()
+        users["loader"] = "another one"  # the brokers forget it between two questions
+        with pytest.raises(SourceError, match=r"Authentication failed.*Look at the protocol, login and certificates"):
+            list(source.rows(chunk))
+        (tmp_path / "settings.json").write_text(json.dumps(settings))
+        command = ["load", str(tmp_path / "u"), "kafka:orders", "--servers", servers, "--kafka-settings", str(tmp_path / "settings.json")]
+        assert main(command) == 3
+        assert time.monotonic() - begun < kafka_topic._ASK_S  # nobody waits for what does not come
+        told = capsys.readouterr().err
+        assert f"kafka 'orders' at {servers}: " in told and "Look at the protocol, login and" in told and PASSWORD not in told
+        users["loader"] = PASSWORD
+        assert main(command) == 0 and rows(tmp_path / "u", "id") == [(1,)]
 
 
 def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Any, tansu: str) -> None:
@@ -582,7 +591,7 @@ def test_brokers_that_do_not_answer_are_named_without_secrets(tmp_path: Any, mon
     monkeypatch.setattr(kafka_topic, "_ASK_S", 1.0)
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "hunter2+/="}
     source = kafka(f"127.0.0.1:{free_port()}", TOPIC, settings={**settings, "log_level": 0})
-    with pytest.raises(SourceError, match=r"kafka 'orders': .*Nothing more was loaded") as caught:
+    with pytest.raises(SourceError, match=r"kafka 'orders' at 127\.0\.0\.1:\d+: .*Nothing more was loaded") as caught:
         mc.load(source, tmp_path / "t")
     assert "hunter2" not in f"{caught.value!r} {source!r} {source.__dict__!r}"
     with pytest.raises(UsageError, match="no client for Kafka can be made"):

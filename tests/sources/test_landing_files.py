@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import SchemaMismatchError, SourceError, UsageError
+from manifestcommit.errors import SchemaMismatchError, SourceError, StoreError, UnsafeStoreError, UsageError
 from manifestcommit.sources import Chunk, landing_files, loading
 from manifestcommit.sources.chunk import ChangedInputError
 from manifestcommit.store import open_store
@@ -201,6 +202,27 @@ def test_nothing_in_memory_is_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     assert mc.load(mc.sources.files("memory://settled/landing"), tmp_path / "t").rows == 1
     assert time.monotonic() - began < 5
+
+
+def test_files_land_where_no_table_could_lie(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By fsspec; one that does not tell contents apart is refused. [LD3]"""
+    put(landing, "day=1/a.csv", "id\n1\n")
+    options = {"path": str(tmp_path), "target_protocol": "file"}
+    source = mc.sources.files("dir://landing", file_column="_file", on_changed="replace", storage_options=options)
+    assert (mc.load(source, tmp_path / "t").rows, mc.load(source, tmp_path / "t").rows) == (1, 0)
+    put(landing, "day=1/a.csv", "id\n2\n", seconds_ago=60)
+    put(landing, "b.csv", "id\n3", seconds_ago=0)  # may still grow
+    with monkeypatch.context() as patch:
+        patch.setattr(landing_files, "pause", lambda seconds: put(landing, "b.csv", "id\n3\n4\n", seconds_ago=0))
+        assert mc.load(source, tmp_path / "t").rows == 1 and ids(tmp_path / "t") == [2]
+    put(landing, "b.csv", "id\n3\n4\n")
+    assert mc.load(source, tmp_path / "t").rows == 2 and ids(tmp_path / "t") == [2, 3, 4]
+    with pytest.raises(UnsafeStoreError, match="Nothing was read or written"):
+        mc.write(pa.table({"id": [1]}), "dir://t", storage_options=options)
+    shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path, "landing")
+    archive = mc.sources.files("zip://landing", storage_options={"fo": str(tmp_path / "archive.zip")})
+    with pytest.raises(StoreError, match="tells neither a time nor an ETag"):
+        mc.load(archive, tmp_path / "u")
 
 
 def test_markers_hidden_files_and_other_names_are_passed_over(tmp_path: Path, landing: Path) -> None:

@@ -24,7 +24,7 @@ from tests.servers.postgresql import Server, running
 
 import manifestcommit as mc
 from manifestcommit.errors import SourceError, UsageError
-from manifestcommit.sources import PostgresRows, postgresql
+from manifestcommit.sources import PostgresRows, postgres_server, postgresql
 
 numbers = itertools.count(1)
 PREPARE = """
@@ -141,8 +141,8 @@ def test_an_id_that_comes_back_after_a_crash_is_not_below_the_position(server: S
 def test_a_server_that_cannot_write_its_log_is_not_waited_for_for_ever(
     server: Server, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "_is_flushed", lambda *given: False)
-    monkeypatch.setattr(postgresql, "_FLUSH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(postgres_server, "_is_flushed", lambda *given: False)
+    monkeypatch.setattr(postgres_server, "_FLUSH_TIMEOUT_S", 0.1)
     server.run(f"INSERT INTO {orders} (id) VALUES (1)")
     with pytest.raises(SourceError, match="did not write its log"):
         mc.load(source_of(server, orders), tmp_path / "t")
