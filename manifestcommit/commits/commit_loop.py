@@ -44,7 +44,7 @@ from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
 from ..format.fields import FieldType, Schema, WireValue, lowest_version, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import FORMAT_VERSION, Snapshot, Summary
+from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -386,13 +386,14 @@ class Committers(enum.Enum):
 class GroupCommit:
     """What one commit knows of intents: its own, and those of others.
 
-    is_published: whether others may have seen the job's intent, so that it may be committed by them
-    from then on.
+    meter: what it has cost so far, for the record of who carries it; is_published: whether others
+    may have seen the job's intent, so that it may be committed by them from then on.
     """
 
-    def __init__(self, ctx: TableContext, job: str, committers: Committers) -> None:
+    def __init__(self, ctx: TableContext, job: str, committers: Committers, meter: Meter) -> None:
         self._ctx = ctx
         self._job = job
+        self._meter = meter
         self._may_publish = committers is Committers.GROUP
         self._waiting: Mapping[str, int] = {}
         self._request_s = 0.0
@@ -426,7 +427,7 @@ class GroupCommit:
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
         return in_order(waiting).index(self._job)
 
-    def ask_first(self, head: Head, change: Change, summary: Summary) -> bool:
+    def ask_first(self, head: Head, change: Change) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
         create. Whether it asked now. [CM19]
 
@@ -436,11 +437,11 @@ class GroupCommit:
         if self.is_published:
             return False
         self._waiting = head.waiting
-        asked = self.is_crowded(head.snapshot) and self.publish(change, summary)
+        asked = self.is_crowded(head.snapshot) and self.publish(change)
         self._waiting = self._waiting if asked else {}
         return asked
 
-    def publish(self, change: Change, summary: Summary) -> bool:
+    def publish(self, change: Change) -> bool:
         """Ask others to carry this change; once, best effort: a job that is not heard goes on
         alone. Whether it asked now. [CM19]
 
@@ -452,7 +453,7 @@ class GroupCommit:
         if not is_plain(change):
             return False
         env = self._ctx.env
-        own = msgspec.structs.replace(change, summary=summary)
+        own = msgspec.structs.replace(change, summary=self._meter.summary())
         data = codec.encode_intent(
             Prepared(
                 format_version=FORMAT_VERSION,
@@ -636,7 +637,7 @@ def commit(
     meter = meter or ctx.meter(
         change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
     )
-    group = GroupCommit(ctx, change.job, committers)
+    group = GroupCommit(ctx, change.job, committers, meter)
     try:
         outcome = _CommitLoop(ctx, head, change, committers, meter, group, part).run()
         if group.is_published:
@@ -870,9 +871,7 @@ class _CommitLoop:
                 return None
             self._ctx.known = self._head
             return msgspec.structs.replace(judged, attempts=self._creates)
-        if not self._creates and self._group.ask_first(
-            self._head, self._change, self._meter.summary()
-        ):
+        if not self._creates and self._group.ask_first(self._head, self._change):
             self._rebase(self._wait_for_turn(self._head))
             return None
         self._ctx.tally.attempts += 1
@@ -881,7 +880,7 @@ class _CommitLoop:
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
         """Create the version. None: another job won it, or this create does not count; rebased."""
         self._creates += 1
-        verdict, reason, winner = create_version(self._ctx, snapshot, data)
+        verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
@@ -893,7 +892,7 @@ class _CommitLoop:
         else:
             newest = self._lost(snapshot.version, winner)
         if self._group.is_crowded(newest.snapshot):
-            self._group.publish(self._change, self._meter.summary())
+            self._group.publish(self._change)
         self._rebase(self._wait_for_turn(newest))
         return None
 
@@ -996,7 +995,7 @@ class _CommitLoop:
             self._change.job,
         )
         if self._creates >= limits.lost_alone:
-            group.publish(self._change, self._meter.summary())
+            group.publish(self._change)
         # A job that has published is in a queue, which spaces its creates better than any pause.
         tried = 0 if group.is_published else self._creates
         pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)

@@ -40,7 +40,7 @@ from ..log.version_chain import (
 from ..protocol.apply import create
 from ..protocol.change_feed import held, judge, record_of
 from ..protocol.conflict import Conflict
-from ..runtime.environment import pause
+from ..runtime.environment import Limits, pause
 from ..runtime.outcome import Outcome
 
 # What a table already holds of a job, of its key, or of its batch of a streaming query: the
@@ -249,7 +249,7 @@ def create_table(
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(ctx.store, table_id, ctx.env)
-    verdict, reason, _ = create_version(ctx, snapshot, data)
+    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
     if verdict == "unknown":
         raise StoreUnclearError(
             f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
@@ -267,14 +267,13 @@ def create_table(
 
 
 def create_version(
-    ctx: TableContext, snapshot: Snapshot, data: bytes
+    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
     are put again. [CM3] [CM4] [CM6]
 
     The verdict, why it is not known, and the winner where there was one to read.
     """
-    limits = ctx.tuning.limits
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason = ""
     for tried in range(limits.unclear_tries):

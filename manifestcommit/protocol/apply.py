@@ -826,9 +826,9 @@ def lay_out(
     is_own = initial is not None or layout.repartitions
     chosen = own if is_own and own is not None else snapshot.partition_by
     lacking = _lacking(before, data, chosen)
-    edits = fit(before, assign_new_ids(data, new_id), merge=merge)
+    edits = fit(before, assign_new_ids(data, new_id) if merge else data, merge=merge)
     _check_common(before, data, lacking)
-    after = apply_edits(before, edits)
+    after = apply_edits(before, edits) if edits else before
     if names is not None and check_partition_by(after, names) != chosen:
         table = ", ".join(spelled(after, chosen)) or "nothing"
         raise UsageError(

@@ -77,10 +77,10 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     waiting = Job(mine)
     waiting.advance("s", 0, 5)
     head = mine.open()
-    group = GroupCommit(mine, waiting.id, Committers.GROUP)
+    group = GroupCommit(mine, waiting.id, Committers.GROUP, waiting.measure())
     change = mine.signed(waiting.change(), head.snapshot.properties)
-    assert group.publish(change, change.summary)
-    carrier = GroupCommit(other, other.new_job(head), Committers.GROUP)
+    assert group.publish(change)
+    carrier = GroupCommit(other, other.new_job(head), Committers.GROUP, waiting.measure())
     carrier.saw({waiting.id: 100})
     own = Job(other).change()
     (carried,) = carrier.carry(head.snapshot, own, ConflictInputs()).commits

@@ -47,7 +47,7 @@ SAMPLED = st.sampled_from(["integer", "string", "timestamp", "decimal(7,3)", "bo
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[Schema, pa.RecordBatch]:
     schema = draw(schemas(SAMPLED))
-    exact = arrow_schema(schema, physical=False, ids=False, relaxed=False)
+    exact = arrow_schema(schema, physical=False, ids=False)
     rows = draw(st.integers(0, 5))
     arrays = []
     for field, target in zip(schema.fields, exact, strict=True):

@@ -92,8 +92,8 @@ def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
     if not any(edit.kind == "drop" for edit in edits):  # a void column was replaced
         assert fit(merged, table, merge=False) == ()
         assert apply_edits(merged, edits) == merged
-    empty = arrow_schema(data, physical=False, relaxed=False).empty_table().to_batches(max_chunksize=1)
-    for each in empty or [pa.RecordBatch.from_pylist([], schema=arrow_schema(data, physical=False, relaxed=False))]:
+    empty = arrow_schema(data, physical=False).empty_table().to_batches(max_chunksize=1)
+    for each in empty or [pa.RecordBatch.from_pylist([], schema=arrow_schema(data, physical=False))]:
         assert conform(each, merged).schema == arrow_schema(merged, physical=True)
 
 

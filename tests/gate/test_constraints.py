@@ -528,14 +528,14 @@ def test_an_intent_that_was_not_checked_is_not_carried(tmp_path: Path) -> None:
 
     session = TableContext(store)
     session.open()
-    asking = GroupCommit(session, theirs.id, Committers.GROUP)
-    assert asking.publish(theirs.change(), theirs.change().summary)
+    asking = GroupCommit(session, theirs.id, Committers.GROUP, theirs.measure())
+    assert asking.publish(theirs.change())
     mc.Table(path).add_constraint("positive", "amount > 0")
     mine = TableContext(store)
     head = mine.open()
     own = Job(mine)
     own.write(rows(2.0))
-    group = GroupCommit(mine, own.id, Committers.GROUP)
+    group = GroupCommit(mine, own.id, Committers.GROUP, own.measure())
     group.saw(head.waiting)
     assert theirs.id in head.waiting
     from manifestcommit.commits.commit_loop import load_conflict_inputs

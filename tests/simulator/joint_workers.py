@@ -121,8 +121,6 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
         crew[0].world.joint.append(jobs)
         crew[0].world.together.append(jobs)
         together = together_of([job.part() for job, _ in written])
-        for worker in crew:
-            worker.world.oracle.prepared_with(jobs[worker.table_id], together[0].job)
         try:
             _prepare({job.id: job for job, _ in written}, together, again=crew[0].says("again"))
         except JobFencedError:  # before any of them was prepared

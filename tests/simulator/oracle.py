@@ -77,7 +77,6 @@ class Oracle(Watcher):
         self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
         self._acts: list[Act] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
-        self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
@@ -122,16 +121,10 @@ class Oracle(Watcher):
         """An actor is about to commit or prepare this."""
         self._declared.setdefault(told.job, []).append(told)
 
-    def prepared_with(self, job: str, deciding: str) -> None:
-        """An actor is about to prepare the job together with others, of which that one decides. [MT11]"""
-        self._deciding[job] = deciding
-
-    def publishing(self, actor: Actor, audited: int) -> contextlib.AbstractContextManager[None]:
-        """An actor commits a job that it has looked at as a change of that version. [CK6]"""
-        return self._acting(Act(number=actor.number, began=actor.drawn, audited=audited))
-
     @contextlib.contextmanager
-    def _acting(self, act: Act) -> Iterator[None]:
+    def publishing(self, actor: Actor, audited: int) -> Iterator[None]:
+        """An actor commits a job that it has looked at as a change of that version. [CK6]"""
+        act = Act(number=actor.number, began=actor.drawn, audited=audited)
         self._acts.append(act)
         try:
             yield
