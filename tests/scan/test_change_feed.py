@@ -154,6 +154,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(20, 300))
 @given(
     before=STEPS,
@@ -624,18 +625,18 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
 # --- what it costs ------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def long_history() -> History:
-    """1,000 versions, some of which wrote a manifest."""
-    with budgets(inline_entry_bytes=12 * 1024):
+    """200 versions, some of which wrote a manifest."""
+    with budgets(inline_entry_bytes=3 * 1024):
         made = History(memory())
-        for number in range(999):
+        for number in range(199):
             made.commit(f"d{number % 7}")
-    assert made.head.version == 1000 and made.head.snapshot.manifests
+    assert made.head.version == 200 and made.head.snapshot.manifests
     return made
 
 
 def counted(history: History) -> tuple[CountingStore, Feed]:
     store = CountingStore(history.store)
-    return store, Feed(TableContext(store), columns=(DAY, ID), pinned=1000)
+    return store, Feed(TableContext(store), columns=(DAY, ID), pinned=200)
 
 
 def costs(store: CountingStore) -> tuple[int, int, int]:
