@@ -252,14 +252,14 @@ def foreign_privates(modules: Mapping[str, Module], allowed: Set[str]) -> Iterat
 
 def others_members(modules: Mapping[str, Module], owners: Mapping[str, str]) -> Iterator[str]:
     """Private members of these classes that other modules use. owners: class -> its module. A name that a module defines is its own."""
+    defined = {name: {*_defined(module.tree)} for name, module in modules.items()}
+    used = [(name, node) for name, each in modules.items() for node in ast.walk(each.tree) if isinstance(node, ast.Attribute)]
     for owner, home in owners.items():
         body = next(node for node in modules[home].tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
         private = {name for name in _defined(body) if re.fullmatch(r"_[A-Za-z]\w*", name)}
-        for name, module in modules.items():
-            foreign = private - {*_defined(module.tree)}
-            for node in ast.walk(module.tree) if name != home else ():
-                if isinstance(node, ast.Attribute) and node.attr in foreign:
-                    yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to {owner}"
+        for name, node in used:
+            if node.attr in private and name != home and node.attr not in defined[name]:
+                yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to {owner}"
 
 
 def _defined(tree: ast.AST) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
+from tests.kit.tables import write
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
@@ -21,7 +22,7 @@ from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.runtime.environment import SystemEnv
-from manifestcommit.store import open_store
+from manifestcommit.store import LocalStore, open_store
 
 NAN = float("nan")
 ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, NAN, 3.0], "s": [{"a": 1.0}, {"a": NAN}, {"a": 3.0}]})
@@ -133,7 +134,7 @@ def test_a_commit_whose_folder_cannot_be_made_durable_is_not_acknowledged(tmp_pa
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(mc.errors.OutcomeUnknownError):
-        mc.write(pa.table({"x": [1]}), tmp_path / "t", key="k")
+        write(LocalStore(str(tmp_path / "t")), pa.table({"x": [1]}), key="k")
 
 
 def test_a_second_overwrite_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
 from tests.catalog.test_lake import Counting
+from tests.kit.command import Run
 
 import manifestcommit as mc
 from manifestcommit.catalog import rest
@@ -317,14 +318,13 @@ def test_the_command_serves_until_it_is_told_to_end(lake: mc.Lake, tmp_path: Pat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("token", ["", "short", "with a space in it", "schlüssel-wort", "two-lines\nof-token", "\0" * 9])
-def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, tmp_path: Path, token: str) -> None:
+def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, run: Run, tmp_path: Path, token: str) -> None:
     """By an error that does not show it. [LK8]"""
     file = tmp_path / "token"
     file.write_text(token)
-    command = [sys.executable, "-m", "manifestcommit", "serve", lake.url, "--token-file", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "invalid --token-file: expected a token of 8" in done.stderr
-    assert not token or token not in done.stderr
+    done = run("serve", lake.url, "--token-file", file)
+    assert done.status == 2 and "invalid --token-file: expected a token of 8" in done.err
+    assert not token or token not in done.err
 
 
 @pytest.mark.thorough
@@ -337,10 +337,9 @@ def test_a_token_that_no_client_can_send_is_refused(lake: mc.Lake, tmp_path: Pat
         (["--port", "65536"], "a port from 0 to 65535"),
     ],
 )
-def test_a_wrong_option_is_refused(lake: mc.Lake, given: list[str], said: str) -> None:
-    command = [sys.executable, "-m", "manifestcommit", "serve", lake.url, *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and said in done.stderr and "secret-token" not in done.stderr
+def test_a_wrong_option_is_refused(lake: mc.Lake, run: Run, given: list[str], said: str) -> None:
+    done = run("serve", lake.url, *given)
+    assert done.status == 2 and said in done.err and "secret-token" not in done.err
 
 
 def test_storage_options_reach_each_table(rgw: Any) -> None:

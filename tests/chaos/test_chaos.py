@@ -48,7 +48,7 @@ def test_exactly_once_on_a_local_disk() -> None:
 
     [RD2] [RD6] [RD9] [OB10]
     """
-    summary = run(Settings(seed=7, seconds=8, per_second=100, wanted=WANTED | UNUSUAL), print)
+    summary = run(Settings(seed=7, seconds=4, per_second=100, wanted=WANTED | UNUSUAL), print)
     check(summary)
     assert summary.deaths.get(UNHEARD), "nobody was killed between a commit and its acknowledgement"
 

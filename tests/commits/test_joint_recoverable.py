@@ -194,7 +194,7 @@ def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.R
 def test_of_runs_that_meet_and_die_anywhere_the_work_of_one_is_in_all_of_its_tables() -> None:
     """Some find an earlier attempt in some tables only, and some have fewer tables. [AB6] [MT1] [MT3] [MT6] [MT9]"""
     seen: Counter[str] = Counter()
-    for seed in range(rounds(60, 1500)):
+    for seed in range(rounds(25, 1500)):
         dice = random.Random(seed)
         lake = Lake(3)
         lake.env = Impatient()

@@ -98,7 +98,7 @@ _turns = itertools.count()
 
 def check_now_and_then(store: Store) -> None:
     """`check_clean`, for some of many that are alike: it takes most of the time."""
-    if next(_turns) % 4 == 0:
+    if next(_turns) % 8 == 0:
         check_clean(store)
 
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 import pytest
+from tests.kit.sizes import at_calls
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
 
 import manifestcommit as mc
@@ -146,7 +147,8 @@ def test_a_file_spans_epochs_and_vnodes_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["died first", "died second"])
-def test_writers_die_before_any_call_and_their_vnodes_change_hands(late: bool) -> None:
+@at_calls
+def test_writers_die_before_any_call_and_their_vnodes_change_hands(late: bool, step: int) -> None:
     """Two writers become three: each of them replays and forgets by what the table says of each of its vnodes. [WM2] [WM4] [IV3]"""
     base, full = begun(64)
     old, new = shares(64, 2), shares(64, 3)
@@ -156,7 +158,7 @@ def test_writers_die_before_any_call_and_their_vnodes_change_hands(late: bool) -
     calls = FaultStore(clone(base))
     checkpoint(calls, full.copy(), dying, 10)
     starts = set()
-    for number in range(1, calls.count + 2):
+    for number in range(1, calls.count + 2, step):
         store, log = clone(base), full.copy()
 
         def look(call: FaultCall, number: int = number) -> None:

@@ -32,7 +32,7 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.kit.sizes import budgets, some
+from tests.kit.sizes import budgets, rounds, some
 from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.commits.task_recovery import Recovery
@@ -349,8 +349,7 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
 STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "untag", "rollback", "gc", "gentle gc")
 
 
-@pytest.mark.thorough
-@settings(max_examples=10)
+@settings(max_examples=rounds(5, 100))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=12), st.booleans())
 def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[tuple[str, int]], is_tight: bool) -> None:
     """Jobs that wait, commit late or never, tags and rollbacks, with gcs between them. [GC5] [GC7] [IV7]"""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.sizes import rest_thorough
+from tests.kit.sizes import at_calls, rest_thorough
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
@@ -142,12 +142,13 @@ def test_the_case_itself() -> None:
 
 
 @pytest.mark.parametrize("before", rest_thorough(BEFORE, next(iter(BEFORE))))
-def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(before: str) -> None:
+@at_calls
+def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(before: str, step: int) -> None:
     """[IV3] [WM2] [WM4] [CM3]"""
     base = BEFORE[before]()
     total = calls_of(lambda machine: ingest(Topic(), machine.over(clone(base))))
     landed = 0
-    for number in range(1, total + 2):
+    for number in range(1, total + 2, step):
         store, dead, next_run = clone(base), Topic(), Topic()
         assert died(lambda: ingest(dead, Machine(number).over(store))) is (number <= total)  # noqa: B023  # called at once
         stood = {each: int(positions(store).get(next_run.source(each), 0)) for each in ENDS}

@@ -199,8 +199,7 @@ def expressions(names: Sequence[str]) -> st.SearchStrategy[pc.Expression]:
     )
 
 
-@pytest.mark.thorough
-@settings(max_examples=rounds(80, 2_000))
+@settings(max_examples=rounds(30, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True))
 def test_no_file_with_a_row_that_pyarrow_keeps_is_skipped_and_the_meaning_is_pyarrows(data: st.DataObject, names: list[str]) -> None:
     """pyarrow's own filter is the judge: of the files kept, and of every row wherever all was understood. [RD6] [RD7]"""

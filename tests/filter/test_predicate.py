@@ -337,8 +337,7 @@ def kept(predicate: Predicate, files: Sequence[File]) -> list[bool]:
 
 
 # --- Never a row lost -------------------------------------------------------------------------------------------------------
-@pytest.mark.thorough
-@settings(max_examples=rounds(100, 2_000))
+@settings(max_examples=rounds(40, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True), st.sampled_from([True, False, None]))
 def test_no_file_with_a_matching_row_is_ever_skipped(data: st.DataObject, names: list[str], unknown: bool | None) -> None:
     """A skipped file with a matching row is rows silently missing from a read, whichever engine reads. [RD6]"""
@@ -351,7 +350,7 @@ def test_no_file_with_a_matching_row_is_ever_skipped(data: st.DataObject, names:
         assert is_kept or not matches, (predicate, matches)
 
 
-@settings(max_examples=rounds(80, 2_000))
+@settings(max_examples=rounds(30, 2_000))
 @given(st.sampled_from(list(TYPES)), st.data())
 def test_no_single_comparison_skips_a_matching_row(column: str, data: st.DataObject) -> None:
     """As above, aimed at one leaf or its negation over one column with few values, where most mistakes would show. [RD6]"""

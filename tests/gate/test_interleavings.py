@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.gate import constraints
@@ -111,7 +112,7 @@ class World:
 
 @pytest.mark.thorough
 @given(st.lists(ACTS, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 300), deadline=None)
 def test_no_version_holds_a_row_that_violates_one_of_its_constraints(acts: list[tuple[str, Any]]) -> None:
     world, found = World(), constraints.first_violation
 

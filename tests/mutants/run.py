@@ -21,7 +21,7 @@ from tests.simulator.simulator import Run, run_theme
 SEEDS = 10_000  # in how many of them the simulator has to find what it finds alone
 TEST_S = 900  # a test that takes longer is stopped, and counts as no answer
 CONTROL_S = 7200  # all tests of all mutants
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "artifacts", "results", "build", "dist")
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "artifacts", "results", "build", "dist")
 _FAILED = re.compile(r"^(tests/.+?) FAILED\b", re.MULTILINE)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.sizes import SetBudgets, in_turn, some
+from tests.kit.sizes import SetBudgets, at_calls, in_turn, some
 from tests.kit.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
 
 import manifestcommit as mc
@@ -609,13 +609,14 @@ def tight(set_budgets: SetBudgets) -> None:
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("fault", get_args(Fault))
 @pytest.mark.parametrize("files", some([4, 1], 1))
-def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault: Fault, files: int) -> None:
+@at_calls
+def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault: Fault, files: int, step: int) -> None:
     """The same table, each file once. [AF2] [IV3] [IV4]"""
     base = folder(files=files)
     healthy = FaultStore(clone(base))
     adopt(session(healthy))
     for number in range(1, healthy.count + 1):
-        if healthy.calls[number - 1].kind != "put_if_absent" and fault not in in_turn(get_args(Fault), number, 2):
+        if healthy.calls[number - 1].kind != "put_if_absent" and fault not in in_turn(get_args(Fault), number, 3 - step):
             continue
         store = clone(base)
         done = None
@@ -638,7 +639,8 @@ def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault
 @pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("files", some([4, 1], 1))
-def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: int) -> None:
+@at_calls
+def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: int, step: int) -> None:
     """A write that finds the table made and not filled, a file that another job has added already, another adoption. [AF2] [IV6]"""
 
     def writes(store: Store) -> list[int]:
@@ -660,7 +662,7 @@ def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: 
     acts: list[Callable[[Store], list[int]]] = [writes, adds, adopts]
     joined = 0
     for number in range(1, calls.count + 1):
-        for act in in_turn(acts, number, 2):
+        for act in in_turn(acts, number, 3 - step):
             store = clone(base)
             more: list[int] = []
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.kit.sizes import budgets, rounds
+from tests.kit.sizes import at_calls, budgets, rounds
 from tests.kit.tables import all_snapshots, begin, check_table, clone, job_on, memory, put_version, rows, session, write
 
 import manifestcommit as mc
@@ -210,8 +210,7 @@ def listed_objects(store: MemoryStore) -> set[str]:
     return found
 
 
-@pytest.mark.thorough
-@settings(max_examples=rounds(12, 40), deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@settings(max_examples=rounds(6, 40), deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 24), min_size=5, max_size=10), st.sampled_from(["delete", "cut", "flip"]), AT, AT, st.integers(0, 7))
 def test_of_any_history_nothing_is_found_and_one_blow_is_found_by_name(steps: list[int], blow: str, which: int, at: int, bit: int) -> None:
     """[RD10] [IV6]"""
@@ -260,8 +259,8 @@ def test_what_only_an_older_version_lists_has_to_be_there(spills: bool) -> None:
 
 
 # --- beside others ------------------------------------------------------------------------------------------------------
-@pytest.mark.thorough
-def test_commits_and_gc_at_any_moment_are_no_damage() -> None:
+@at_calls
+def test_commits_and_gc_at_any_moment_are_no_damage(step: int) -> None:
     """What is expired and deleted while it is verified makes it start over. [RD10] [RD3]"""
     base = memory()
     with budgets(inline_entry_bytes=1):
@@ -271,7 +270,7 @@ def test_commits_and_gc_at_any_moment_are_no_damage() -> None:
     calls = FaultStore(clone(base))
     verify(session(calls), deep=True)
     started_over = 0
-    for number in range(1, calls.count + 1):
+    for number in range(1, calls.count + 1, step):
         store = clone(base)
 
         def act(call: FaultCall, store: Any = store, number: int = number) -> None:

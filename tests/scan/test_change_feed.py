@@ -154,6 +154,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(20, 300))
 @given(
     before=STEPS,
@@ -488,14 +489,6 @@ def test_a_manifest_that_is_gone_is_damage_or_expiry(expired: bool) -> None:
         own.advance(own.beginning(2))
 
 
-def test_a_version_that_is_missing_is_damage(history: History) -> None:
-    """[IV1] [OB4]"""
-    start = feed(history.store).beginning(3)
-    history.store.delete([object_names.version_name(4)])
-    with pytest.raises(CorruptMetadataError, match="missing"):
-        feed(history.store).advance(start)
-
-
 def test_another_table_is_not_the_one_of_the_checkpoint(history: History) -> None:
     """[SP8]"""
     start = feed(history.store).beginning(3)
@@ -534,11 +527,20 @@ def test_a_table_that_is_made_anew_while_a_stream_looks_is_not_taken_for_the_old
         feed(FaultStore(history.store, on_call=make_anew)).advance(start)
 
 
-def test_an_older_state_of_the_table_is_seen(history: History) -> None:
-    """[SP8]"""
-    start = feed(history.store).beginning(8)
-    history.store.delete([object_names.version_name(7)])
-    with pytest.raises(VersionNotFoundError, match="no version above 6, but this stream has read up to 7"):
+@pytest.mark.parametrize(
+    ("begun", "gone", "error", "told"),
+    [
+        (3, 4, CorruptMetadataError, "missing"),
+        (8, 7, VersionNotFoundError, "no version above 6, but this stream has read up to 7"),
+    ],
+)
+def test_a_version_that_is_gone_is_damage_or_an_older_state(
+    history: History, begun: int, gone: int, error: type[Exception], told: str
+) -> None:
+    """[IV1] [OB4] [SP8]"""
+    start = feed(history.store).beginning(begun)
+    history.store.delete([object_names.version_name(gone)])
+    with pytest.raises(error, match=told):
         feed(history.store).advance(start)
 
 
@@ -624,18 +626,18 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
 # --- what it costs ------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def long_history() -> History:
-    """1,000 versions, some of which wrote a manifest."""
-    with budgets(inline_entry_bytes=12 * 1024):
+    """200 versions, some of which wrote a manifest."""
+    with budgets(inline_entry_bytes=3 * 1024):
         made = History(memory())
-        for number in range(999):
+        for number in range(199):
             made.commit(f"d{number % 7}")
-    assert made.head.version == 1000 and made.head.snapshot.manifests
+    assert made.head.version == 200 and made.head.snapshot.manifests
     return made
 
 
 def counted(history: History) -> tuple[CountingStore, Feed]:
     store = CountingStore(history.store)
-    return store, Feed(TableContext(store), columns=(DAY, ID), pinned=1000)
+    return store, Feed(TableContext(store), columns=(DAY, ID), pinned=200)
 
 
 def costs(store: CountingStore) -> tuple[int, int, int]:

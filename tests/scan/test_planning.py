@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kit.sizes import SetBudgets, budgets
+from tests.kit.sizes import SetBudgets, budgets, rounds
 from tests.kit.tables import begin, memory, session
 
 import manifestcommit as mc
@@ -259,7 +259,7 @@ def _table(given_rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("spilled", [False, True])
-@settings(max_examples=15)
+@settings(max_examples=rounds(6, 100))
 @given(st.lists(st.lists(rows, min_size=1, max_size=3), min_size=1, max_size=3), st.lists(conditions, min_size=1, max_size=4))
 def test_a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all(
     spilled: bool, files: list[list[dict[str, Any]]], wanted: list[Any]

@@ -14,7 +14,7 @@ from tests.simulator.exports import run_exports
 def test_no_schedule_and_no_fault_breaks_an_export() -> None:
     """[EX1] [EX2] [EX4] [EX5]"""
     shown = Counter[str]()
-    seeds = rounds(6, 2_000)
+    seeds = rounds(2, 2_000)
     for seed in range(seeds):
         run, reader = run_exports(seed)
         assert run.violation is None, f"seed {seed}: {run.violation}\n{run.trace}"

@@ -94,8 +94,7 @@ STEPS: dict[str, st.SearchStrategy[Any]] = {
 STEP = st.sampled_from([*STEPS, "partition", "partition"]).flatmap(lambda name: st.tuples(st.just(name), STEPS[name]))
 
 
-@pytest.mark.thorough
-@settings(max_examples=rounds(25, 300), deadline=None)
+@settings(max_examples=rounds(8, 300), deadline=None)
 @given(st.lists(STEP, min_size=4, max_size=12))
 def test_it_is_a_plain_table_whatever_partitions_it(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
     """Writes, changes of rows, overwrites, compaction, rollbacks and gc between changes of the partitioning. [SC13] [CF3] [RC2] [GC5]"""
