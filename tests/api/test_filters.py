@@ -68,6 +68,7 @@ def _differing(table: mc.Table, each: int) -> list[str]:
 EACH = pytest.mark.parametrize("each", [13, pytest.param(len(CASES), marks=pytest.mark.thorough)])
 
 
+@pytest.mark.thorough
 @EACH
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_reader_gives_the_rows_of_spark(tmp_path: Path, kind: str, each: int) -> None:
@@ -75,6 +76,7 @@ def test_every_reader_gives_the_rows_of_spark(tmp_path: Path, kind: str, each: i
     assert _differing(KINDS[kind](str(tmp_path / "t")), each) == []
 
 
+@pytest.mark.thorough
 @EACH
 @pytest.mark.parametrize("make", [own, adopted])
 def test_a_store_behind_a_network_gives_the_same_rows(make: Callable[[str], mc.Table], tmp_path: Path, each: int) -> None:

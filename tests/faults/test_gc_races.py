@@ -349,6 +349,7 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
 STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "untag", "rollback", "gc", "gentle gc")
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(5, 100))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=12), st.booleans())
 def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[tuple[str, int]], is_tight: bool) -> None:

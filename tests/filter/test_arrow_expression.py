@@ -199,6 +199,7 @@ def expressions(names: Sequence[str]) -> st.SearchStrategy[pc.Expression]:
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(30, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True))
 def test_no_file_with_a_row_that_pyarrow_keeps_is_skipped_and_the_meaning_is_pyarrows(data: st.DataObject, names: list[str]) -> None:

@@ -337,6 +337,7 @@ def kept(predicate: Predicate, files: Sequence[File]) -> list[bool]:
 
 
 # --- Never a row lost -------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @settings(max_examples=rounds(40, 2_000))
 @given(st.data(), st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=2, unique=True), st.sampled_from([True, False, None]))
 def test_no_file_with_a_matching_row_is_ever_skipped(data: st.DataObject, names: list[str], unknown: bool | None) -> None:

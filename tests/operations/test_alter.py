@@ -434,6 +434,7 @@ class _Model:
         return [{"id": at, **{name: row.get(each) for name, (each, _) in self.columns.items()}} for at, row in enumerate(self.rows)]
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(10, 400))
 @given(st.lists(operations, max_size=7))
 def test_any_sequence_of_changes_shows_what_a_model_of_columns_shows(steps: list[tuple[str, Any]]) -> None:

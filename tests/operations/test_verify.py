@@ -210,6 +210,7 @@ def listed_objects(store: MemoryStore) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(6, 40), deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 24), min_size=5, max_size=10), st.sampled_from(["delete", "cut", "flip"]), AT, AT, st.integers(0, 7))
 def test_of_any_history_nothing_is_found_and_one_blow_is_found_by_name(steps: list[int], blow: str, which: int, at: int, bit: int) -> None:
@@ -259,6 +260,7 @@ def test_what_only_an_older_version_lists_has_to_be_there(spills: bool) -> None:
 
 
 # --- beside others ------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @at_calls
 def test_commits_and_gc_at_any_moment_are_no_damage(step: int) -> None:
     """What is expired and deleted while it is verified makes it start over. [RD10] [RD3]"""

@@ -40,6 +40,7 @@ class Few(Numbers):
     end = 4
 
 
+@pytest.mark.thorough
 def test_a_source_that_answers_both_questions_passes() -> None:
     outcome = check_source(Few, rows=lambda: numbers()[: Few.end])
     assert (outcome.chunks, outcome.rows) == (2, 4)

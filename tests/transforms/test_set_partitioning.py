@@ -94,6 +94,7 @@ STEPS: dict[str, st.SearchStrategy[Any]] = {
 STEP = st.sampled_from([*STEPS, "partition", "partition"]).flatmap(lambda name: st.tuples(st.just(name), STEPS[name]))
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(8, 300), deadline=None)
 @given(st.lists(STEP, min_size=4, max_size=12))
 def test_it_is_a_plain_table_whatever_partitions_it(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
