@@ -443,9 +443,11 @@ class ArrowRows:
         def rows(some: pa.Table) -> Batches:
             paths = some.column("path").to_pylist()
             if all(path in self._kept for path in paths):
-                decided = together([self._kept.pop(path) for path in paths])
-                updated.append(decided.updated.true_count)
-                yield from decided.remaining().combine_chunks().to_batches()
+                parts = [self._kept.pop(path) for path in paths]
+                updated.extend(part.updated.true_count for part in parts)
+                left = together(parts).remaining()
+                parts.clear()  # with the rows that are not needed any more
+                yield from (left.combine_chunks() if len(paths) > 1 else left).to_batches()
                 return
             found, start = self._held(paths), 0
             for batch in scan(self._ctx, change.snapshot, some):
