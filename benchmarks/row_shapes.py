@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, interleave, parser, report, rounds_of, work_folder
-from benchmarks.row_changes import child, peak_mb, properties
+from benchmarks.row_changes import child, memory_now, peak_mb, properties
 
 MODULE = "benchmarks.row_shapes"  # what a child runs
 FIGURES = ["work_s", "work_cpu_s", "peak_mb"]
@@ -140,7 +140,7 @@ def one_round(side: str, shape: str, root: Path, size: int) -> dict[str, float]:
     try:
         opened = floor if side in FLOORS else ours if side == "manifestcommit" else theirs
         call, count = opened(root, side, shape, size)
-        before = peak_mb()
+        before = memory_now()
         start, own = time.perf_counter(), time.process_time()
         call()
         seconds, own = time.perf_counter() - start, time.process_time() - own

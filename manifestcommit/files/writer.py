@@ -70,7 +70,7 @@ def dictionary_columns(group: pa.Table, columns: Sequence[ParquetColumn]) -> lis
     """Those of the Parquet columns that get a dictionary, in a file of row groups like this: all
     but those with hardly a repeated value, of all rows or of a sample of 20,000."""
     step = max(1, group.num_rows // SAMPLE_ROWS)
-    rows = pa.array(range(0, group.num_rows, step)) if step > 1 else None
+    rows = pc.multiply(pc.indices_nonzero(pa.repeat(True, SAMPLE_ROWS)), step) if step > 1 else None
     distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}
     return [column.name for column in columns if column.path[0] not in distinct]
 

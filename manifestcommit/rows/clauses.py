@@ -526,12 +526,6 @@ class Decided(NamedTuple):
         return Decided(*(each.slice(start, count) for each in self[:3]))
 
 
-def together(parts: Sequence[Decided]) -> Decided:
-    """What becomes of the rows of all parts, one after another."""
-    rows, *masks = zip(*(part[:3] for part in parts), strict=True)
-    return Decided(pa.concat_tables(rows), *map(pa.concat_arrays, masks))
-
-
 class Rules:
     """What becomes of rows of the table. others: rules for rows without a row of the source;
     matched: for the others; keys: of the source; source: its columns that rules may name; prefix:

@@ -58,7 +58,6 @@ from .clauses import (
     Clauses,
     Compiled,
     Condition,
-    Decided,
     Delete,
     Rule,
     Rules,
@@ -71,7 +70,6 @@ from .clauses import (
     needs_spark,
     running_session,
     text_of,
-    together,
     understand,
 )
 from .row_change import (
@@ -382,7 +380,7 @@ class ArrowRows:
     def __init__(self, ctx: TableContext) -> None:
         self._ctx = ctx
         self._match: ArrowMatch | None = None
-        self._kept: dict[str, Decided] = {}  # path -> what becomes of its rows
+        self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
 
@@ -443,9 +441,10 @@ class ArrowRows:
         def rows(some: pa.Table) -> Batches:
             paths = some.column("path").to_pylist()
             if all(path in self._kept for path in paths):
-                decided = together([self._kept.pop(path) for path in paths])
-                updated.append(decided.updated.true_count)
-                yield from decided.remaining().combine_chunks().to_batches()
+                kept, counts = zip(*(self._kept.pop(path) for path in paths), strict=True)
+                updated.extend(counts)
+                left = pa.concat_tables(kept)
+                yield from (left.combine_chunks() if len(paths) > 1 else left).to_batches()
                 return
             found, start = self._held(paths), 0
             for batch in scan(self._ctx, change.snapshot, some):
@@ -484,7 +483,7 @@ class ArrowRows:
             part = decided.part(start, rows.num_rows)
             updated, deleted = counts[path] = part.updated.true_count, part.deleted.true_count
             if keep and (updated or deleted) and deleted < rows.num_rows:
-                self._kept[path] = part
+                self._kept[path] = (part.remaining(), updated)
             start += rows.num_rows
         return counts
 
