@@ -260,11 +260,9 @@ class AzureStore(ObjectStore):
         request = Request("HEAD", key)
         return b"", self.ask_for(request, lambda answer: int(answer.headers["content-length"]))
 
-    def write(self, key: str, data: bytes) -> None:
-        self.ask(Request("PUT", key, {}, _WHOLE, data))
-
-    def create(self, key: str, data: bytes) -> None:
-        self.ask(Request("PUT", key, {}, {**_WHOLE, "If-None-Match": "*"}, data, is_create=True))
+    def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
+        headers = _WHOLE | ({"If-None-Match": "*"} if is_create else {})
+        self.ask(Request("PUT", key, {}, headers, data, is_create=is_create))
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         """Unordered: Azure does not promise code-point order, and the folders of a hierarchical

@@ -210,11 +210,8 @@ class FsspecStore(ObjectStore):
     def tail(self, key: str) -> tuple[bytes, int]:
         return b"", self.ask_for(Request("head", key), lambda answer: int(answer.body))
 
-    def write(self, key: str, data: bytes) -> None:
-        self.ask(Request("put", key, body=data))
-
-    def create(self, key: str, data: bytes) -> None:
-        self.ask(Request("put", key, body=data, is_create=True))
+    def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
+        self.ask(Request("put", key, body=data, is_create=is_create))
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         folder = prefix.rpartition("/")[0]

@@ -194,11 +194,19 @@ class GcsStore(ObjectStore):
         place = request.place or f"{self._place()}/{_quoted(request.key)}"
         return request._replace(place=place)
 
-    def write(self, key: str, data: bytes) -> None:
-        self.ask(self._put(key, data, {}))
-
-    def create(self, key: str, data: bytes) -> None:
-        self.ask(self._put(key, data, {"ifGenerationMatch": "0"})._replace(is_create=True))
+    def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
+        boundary = secrets.token_hex(16)
+        head = (
+            f"--{boundary}\r\nContent-Type: application/json\r\n\r\n"
+            f"{json.dumps({'name': key})}\r\n"
+            f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        )
+        body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
+        query = {"uploadType": "multipart", "name": key}
+        query |= {"ifGenerationMatch": "0"} if is_create else {}
+        headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
+        place = self._place("/upload")
+        self.ask(Request("POST", key, query, headers, body, place, is_create=is_create))
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         query = {"prefix": prefix, "fields": _LISTED}
@@ -263,18 +271,6 @@ class GcsStore(ObjectStore):
 
     def _ended(self, key: str, why: str) -> NoReturn:
         raise StoreError(f"{self.display_name(key)}: {why}; run the task again")
-
-    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> Request:
-        boundary = secrets.token_hex(16)
-        head = (
-            f"--{boundary}\r\nContent-Type: application/json\r\n\r\n"
-            f"{json.dumps({'name': key})}\r\n"
-            f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
-        )
-        body = b"".join([head.encode(), data, f"\r\n--{boundary}--\r\n".encode()])
-        query = {"uploadType": "multipart", "name": key, **condition}
-        headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        return Request("POST", key, query, headers, body, self._place("/upload"))
 
 
 class _Upload:

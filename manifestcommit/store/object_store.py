@@ -295,7 +295,7 @@ class ObjectStore(ABC):
         """One conditional request, sent once. [ST10] [ST11]"""
         try:
             with self._in_a_bucket(name, "created"):
-                self.create(self._key(name), data)
+                self.write(self._key(name), data, is_create=True)
         except TakenError:
             return False
         except NotOfferedError:
@@ -445,11 +445,9 @@ class ObjectStore(ABC):
         return self.ask_for(request, read)
 
     @abstractmethod
-    def write(self, key: str, data: bytes) -> None: ...
-
-    @abstractmethod
-    def create(self, key: str, data: bytes) -> None:
-        """One conditional request: TakenError if the name is taken. [ST1] [ST11]"""
+    def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
+        """One request, of a create a conditional one: TakenError if the name is taken.
+        [ST1] [ST11]"""
 
     @abstractmethod
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:

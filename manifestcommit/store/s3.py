@@ -391,13 +391,11 @@ class S3Store(ObjectStore):
     def located(self, request: Request) -> Request:
         return request._replace(place=self._bucket)
 
-    def write(self, key: str, data: bytes) -> None:
-        self._stored(Request("put_object", key, body=data))
-
-    def create(self, key: str, data: bytes) -> None:
-        request = Request("put_object", key, {}, {"If-None-Match": "*"}, data, is_create=True)
+    def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
+        headers = {"If-None-Match": "*"} if is_create else {}
+        request = Request("put_object", key, {}, headers, data, is_create=is_create)
         version = self._stored(request).headers.get("x-amz-version-id")
-        if version in (None, "null") or self._refuses_in_versions:
+        if version in (None, "null") or self._refuses_in_versions or not is_create:
             return
         if self.connection().client.is_providers:
             return

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 import pytest
 from tests.store.places import names
+from tests.store.test_http import Notes
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreError
@@ -44,8 +45,7 @@ class StandIn(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
 
-class Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Answers(Notes):
     server: StandIn
 
     def answer(self) -> None:
@@ -134,9 +134,6 @@ class Answers(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
 
 
 @pytest.fixture

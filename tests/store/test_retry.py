@@ -13,27 +13,20 @@ from manifestcommit.store.http import Answer
 from manifestcommit.store.object_store import ObjectStore, Patience, Request
 
 
-class Account:
-    """Answers each request with the status that comes with it."""
+class Scripted(ObjectStore):
+    """Each request is answered with the status that comes with it."""
 
-    endpoint, is_providers = "http://scripted", True
+    write = page = send_part = finish_upload = None  # type: ignore[assignment]  # none is called
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        pass
+    def account(self, options: dict[str, Any]) -> Any:
+        return self
+
+    def located(self, request: Request) -> Request:
+        return request
 
     def send(self, request: Request) -> Answer:
         status: Callable[[], int] = request.kind  # type: ignore[assignment]
         return Answer(status(), {}, b"")
-
-
-class Scripted(ObjectStore):
-    """Sends what a test gives it."""
-
-    account = Account
-    write = create = page = send_part = finish_upload = None  # type: ignore[assignment]  # none is called
-
-    def located(self, request: Request) -> Request:
-        return request
 
 
 def scripted() -> Scripted:

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, sent
+from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
@@ -35,11 +36,6 @@ from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.object_store import PART_BYTES
 from manifestcommit.store.s3 import _just_below, _time
-
-
-@pytest.fixture
-def place(s3_behind_proxy: Place) -> Place:
-    return s3_behind_proxy
 
 
 # --- requests -------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,9 @@ import multiprocessing
 import os
 import re
 import socket
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -21,6 +19,8 @@ import pyarrow as pa
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names
+from tests.store.test_http import noting
+from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
@@ -29,44 +29,13 @@ from manifestcommit.store import object_store as backends
 from manifestcommit.store.object_store import PART_BYTES, ObjectStore, Page
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """Sends whoever asks to another host, where it writes down what arrives."""
-
-    protocol_version = "HTTP/1.1"  # else it would not ask for the body that a client holds back
-    status = 303
-    elsewhere = ""
-    arrived: list[tuple[str, dict[str, str]]]
-
-    def answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path.startswith("/elsewhere"):
-            self.arrived.append((self.command, dict(self.headers)))
-            self.send_response(200)
-            self.send_header("ETag", "none")
-        else:
-            self.send_response(self.status)
-            self.send_header("Location", f"http://user:word@localhost:{self.server.server_address[1]}/elsewhere?sig=signature")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  # names that http.server looks for
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @contextmanager
-def stranger(status: int) -> Iterator[tuple[str, list[Any]]]:
-    arrived: list[Any] = []
-    handler = type("Each", (Stranger,), {"status": status, "arrived": arrived})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", arrived
-        finally:
-            server.shutdown()
-            thread.join()
+def stranger(status: int) -> Iterator[tuple[str, Callable[[], list[Any]]]]:
+    """(its URL, what arrived elsewhere): sends whoever asks to another host, or acknowledges without an ETag."""
+    with noting() as server:
+        elsewhere = f"http://user:word@localhost:{server.server_port}/elsewhere?sig=signature"
+        server.reply = lambda _: (status, {"Location": elsewhere, "ETag": ""}, b"")
+        yield server.url, lambda: [each for each in server.asked if each[1].startswith("/elsewhere")]
 
 
 KEYS = {"key": "k" * 20, "secret": "s" * 40, "token": "a session's token"}
@@ -89,12 +58,7 @@ def test_a_redirect_is_not_followed_and_told_with_what_decides_the_address(statu
             with pytest.raises(StoreError, match=f"{status}, to localhost:[0-9]+\\), and no redirect is followed.*{remedy}") as caught:
                 call("x", b"rows")
             assert type(caught.value) is StoreError and not {"word", "sig"} & {*re.split(r"\W", str(caught.value))}
-    assert arrived == []
-
-
-@pytest.fixture
-def place(s3_behind_proxy: Place) -> Place:
-    return s3_behind_proxy
+        assert arrived() == []
 
 
 def test_a_put_that_nobody_acknowledged_by_its_etag_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
