@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 from ..errors import StoreError, UsageError
 from ..store import ObjectInfo, StorageOptions
 
-_TIMES = ("mtime", "LastModified", "last_modified", "modified", "modify", "updated")
-
 
 class FsspecFiles:
     """What landed files need of a store. url: what names their source."""
@@ -23,9 +21,7 @@ class FsspecFiles:
         try:
             fsspec = import_module("fsspec.core")
         except ImportError:
-            raise UsageError(
-                f"{url} is read by fsspec, which is missing: pip install fsspec"
-            ) from None
+            raise UsageError(f"{url} needs fsspec, which is missing: pip install fsspec") from None
         with self._told():
             self._files, root = fsspec.url_to_fs(url, **{**fresh, **options})
         self._base = f"{root.rstrip('/')}/"
@@ -45,18 +41,15 @@ class FsspecFiles:
 
     def _info(self, name: str, told: dict[str, Any]) -> ObjectInfo:
         etag = str(told.get("ETag") or told.get("etag") or "")
-        when = next((told[each] for each in _TIMES if told.get(each)), 0 if etag else None)
-        if when is None:
+        when = told.get("mtime") or told.get("LastModified") or told.get("last_modified")
+        seconds = when.timestamp() if isinstance(when, dt.datetime) else when
+        if seconds is None and not etag:
             raise StoreError(
                 f"{self.url}/{name}: the filesystem tells neither a time nor an ETag of it, by "
                 "which another content would be known; nothing more was loaded"
             )
-        if isinstance(when, str):  # of FTP: digits
-            digits = when[:14].isdigit()
-            parsed = dt.datetime.strptime(f"{when[:14]}+0000", "%Y%m%d%H%M%S%z") if digits else None
-            when = parsed or dt.datetime.fromisoformat(when)
-        seconds = when.timestamp() if isinstance(when, dt.datetime) else float(when)
-        return ObjectInfo(name=name, size_bytes=int(told["size"]), modified=seconds, etag=etag)
+        size = int(told["size"])
+        return ObjectInfo(name=name, size_bytes=size, modified=float(seconds or 0), etag=etag)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 
-def _timestamp(message: Message) -> int | None:
-    kind, at, *_ = message.timestamp()
-    return int(at) if kind else None
-
-
 def _headers(message: Message) -> list[dict[str, Any]]:
     given: Any = message.headers() or ()
     return [
@@ -50,7 +45,10 @@ def _headers(message: Message) -> list[dict[str, Any]]:
 _PARTS: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
     "partition": (pa.int32(), lambda message: message.partition()),
     "offset": (pa.int64(), lambda message: message.offset()),
-    "timestamp": (pa.timestamp("ms", "UTC"), _timestamp),
+    "timestamp": (
+        pa.timestamp("ms", "UTC"),
+        lambda message: message.timestamp()[1] if message.timestamp()[0] else None,
+    ),
     "key": (pa.binary(), lambda message: message.key()),
     "headers": (
         pa.list_(
@@ -70,7 +68,7 @@ _REFUSED = pa.schema(
 _VALUES = ("avro", "bytes", "json")
 _ASK_S, _STEP_S = 30.0, 3.0  # for the answer to a question, and between two looks for an end
 _SILENCE_S = 60.0  # without a record or the end of a partition
-_RECORDS, _BATCH_BYTES = 10_000, 8 << 20  # of one batch, about
+_RECORDS, _BATCH_BYTES = 10_000, 2 << 20  # of one batch, about
 _GUESS_BYTES = 10_000  # of a record, until some were read
 _OURS: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -82,7 +80,8 @@ _OURS: dict[str, Any] = {
 _DEFAULTS: dict[str, Any] = {
     "group.id": "manifestcommit",  # the client wants one; none is joined
     "isolation.level": "read_committed",
-    "queued.max.messages.kbytes": 16_384,
+    "queued.max.messages.kbytes": 8_192,
+    "fetch.max.bytes": 8 << 20,  # of one answer, whatever the number of partitions
 }
 
 _REFUSALS = ("_AUTHENTICATION", "_SSL")  # to connect again does not help

@@ -68,17 +68,18 @@ _LEDGER = pa.schema(
 )
 _MOST_FILES = 10_000  # of one commit
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 8 << 20  # of Parquet, at once
+_BUFFER_BYTES = 1 << 20  # of one of its columns
 _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is whole
 _SETTLE_ELSEWHERE_S = 5.0
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """files: to load, in order; changed: names among them that were loaded before with another
-    content; failed: file -> why it could not be decoded."""
+    """files: to load, in order; changed: whether some were loaded before with another content;
+    failed: file -> why it could not be decoded."""
 
     files: tuple[ObjectInfo, ...]
-    changed: frozenset[str]
+    changed: bool = False
     failed: tuple[tuple[ObjectInfo, str], ...] = ()
 
 
@@ -121,9 +122,8 @@ class LandingFiles:
         self._format, self._pattern, self._schema = format, pattern, schema
         self._file_column, self._on_changed = file_column, on_changed
         self.updates = on_changed == "replace"
-        if settle_s is None:
-            settle_s = 0.0 if self.url.startswith(_WHOLE) else _SETTLE_ELSEWHERE_S
-        self._settle_s = settle_s
+        usual_s = 0.0 if self.url.startswith(_WHOLE) else _SETTLE_ELSEWHERE_S
+        self._settle_s = usual_s if settle_s is None else settle_s
         self._csv_options = csv_options
         self._table: Table | None = None
         self._ledger: Table | None = None
@@ -160,14 +160,14 @@ class LandingFiles:
             raise self._ahead(newest)
         fresh = (f for f in self._settled() if known.get(f.name, ("", True))[0] != content_of(f))
         for files in _groups(fresh, max_bytes):
-            changed = frozenset(f.name for f in files if known.get(f.name, ("", False))[1])
+            changed = [f.name for f in files if known.get(f.name, ("", False))[1]]
             if changed and self._on_changed == "error":
                 raise SourceError(
                     f"{self.name}: {counted(len(changed), 'file')} changed after being loaded, "
                     f"such as {min(changed)!r}; nothing more was loaded. Give on_changed='replace' "
                     "to replace their rows, or 'append' to load them as other files."
                 )
-            plan = _Plan(files=files, changed=changed)
+            plan = _Plan(files=files, changed=bool(changed))
             yield self._chunk(plan, number if number else start, number + 1)
             number += 1
 
@@ -253,9 +253,9 @@ class LandingFiles:
         """Return the chunk's files as about so many chunks of files that follow each other."""
         plan: _Plan = chunk.plan
         most = sum(file.size_bytes for file in plan.files) // count + 1
-        plans = [_Plan(files=each, changed=frozenset()) for each in _groups(plan.files, most)]
+        plans = [_Plan(files=each) for each in _groups(plan.files, most)]
         if plan.failed:
-            plans.append(_Plan(files=(), changed=frozenset(), failed=plan.failed))
+            plans.append(_Plan(files=(), failed=plan.failed))
         return [self._chunk(each, *chunk.ranges[self.name]) for each in plans]
 
     def rows(self, chunk: Chunk) -> Iterator[pa.RecordBatchReader]:
@@ -273,7 +273,7 @@ class LandingFiles:
             raise BrokenInputError(
                 (file.name,), "its ending says no format: give format= to `files`"
             )
-        expected, self.reading = self._expected(), file.name
+        self.reading = file.name
         with _reading(file.name):
             try:
                 stream = streams.enter_context(self._store.open_input(file.name))
@@ -282,22 +282,41 @@ class LandingFiles:
                     f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
                     "chunk was committed. Run it again."
                 ) from None
-            opened = _rows_of(
-                stream, file.name, format, expected, self._csv_options, self._file_column
-            )
+            opened = self._rows_of(stream, file.name, format)
         for name in [] if self._schema is None else self._schema.names:
             if name not in opened.schema.names:
                 raise BrokenInputError((file.name,), f"it has no column {name!r}, which schema has")
         return opened
 
-    def _expected(self) -> pa.Schema | None:
-        """The columns that are known: those declared, or the table's, which is asked until it has
-        some: the first rows of a chunk give a new table its own."""
+    def _rows_of(self, stream: BinaryIO, name: str, format: Format) -> pa.RecordBatchReader:
         assert self._table is not None
-        if self._columns is None:
+        if self._columns is None:  # the first rows of a chunk give a new table its own
             with contextlib.suppress(TableNotFoundError):
                 self._columns = self._table.schema or None
-        return self._columns
+        expected, column = self._columns, self._file_column
+        if column is not None and expected is not None and column in expected.names:
+            expected = expected.remove(expected.get_field_index(column))
+        if format == "parquet":
+            # by default, whole column chunks are held, and from some version on all of them
+            file, _ = open_foreign(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            schema = file.schema_arrow
+            given = file.iter_batches(batch_size=_batch_rows(file.metadata))
+        else:
+            given = _text_reader(stream, format, expected, self._csv_options)
+            schema = given.schema
+        schema = schema.remove_metadata()
+        if column is not None:
+            if column in schema.names:
+                raise BrokenInputError((name,), f"it has a column {column!r} of its own")
+            schema = schema.append(pa.field(column, pa.string()))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _reading(name):
+                for batch in given:
+                    names = [] if column is None else [pa.repeat(name, len(batch))]
+                    yield pa.RecordBatch.from_arrays([*batch.columns, *names], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
         """The files are what they were when they were listed: what was read is recorded. [LD3]"""
@@ -345,11 +364,7 @@ class LandingFiles:
         failed = tuple((f, broken.reason) for f in plan.files if f.name in broken.parts)
         kept = tuple(f for f in plan.files if f.name not in broken.parts)
         start, end = chunk.ranges[self.name]
-        reduced = _Plan(
-            files=kept,
-            changed=plan.changed.intersection(f.name for f in kept),
-            failed=plan.failed + failed,
-        )
+        reduced = _Plan(files=kept, changed=plan.changed, failed=plan.failed + failed)
         return self._chunk(reduced, start, end)
 
     def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
@@ -383,38 +398,6 @@ def _reading(name: str) -> Iterator[None]:
         raise BrokenInputError((name,), " ".join(str(error).split())[:300]) from error
 
 
-def _rows_of(
-    stream: BinaryIO,
-    name: str,
-    format: Format,
-    expected: pa.Schema | None,
-    csv_options: Mapping[str, Any],
-    column: str | None,
-) -> pa.RecordBatchReader:
-    """The rows of one file. column: gets the file's name."""
-    if column is not None and expected is not None and column in expected.names:
-        expected = expected.remove(expected.get_field_index(column))
-    if format == "parquet":
-        file, _ = open_foreign(stream)
-        schema, given = file.schema_arrow, file.iter_batches(batch_size=_batch_rows(file.metadata))
-    else:
-        given = _text_reader(stream, format, expected, csv_options)
-        schema = given.schema
-    schema = schema.remove_metadata()
-    if column is not None:
-        if column in schema.names:
-            raise BrokenInputError((name,), f"it has a column {column!r} of its own")
-        schema = schema.append(pa.field(column, pa.string()))
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with _reading(name):
-            for batch in given:
-                names = [] if column is None else [pa.array([name] * len(batch), pa.string())]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *names], schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
-
-
 def _batch_rows(footer: pq.FileMetaData) -> int:
     """How many rows have about `_BATCH_BYTES`, in the row group with the longest."""
     groups = map(footer.row_group, range(footer.num_row_groups))
@@ -426,7 +409,17 @@ def _text_reader(
     stream: BinaryIO, format: Format, expected: pa.Schema | None, csv_options: Mapping[str, Any]
 ) -> Any:
     """What reads the rows. A column without a value so far is of texts, as later files may be."""
-    reader = _csv(stream, expected, csv_options) if format == "csv" else _json(stream, expected)
+    from pyarrow import csv, json  # late: most loads read one format
+
+    if format == "json":
+        parse = json.ParseOptions(explicit_schema=expected, unexpected_field_behavior="infer")
+        reader = json.open_json(stream, parse_options=parse)
+    else:
+        options = _csv_options(csv_options)
+        given = options["convert_options"].column_types or {}
+        known = {field.name: field.type for field in expected or ()}
+        options["convert_options"].column_types = {**known, **given}
+        reader = csv.open_csv(stream, **options)
     empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
     if not empty:
         return reader
@@ -437,7 +430,7 @@ def _text_reader(
 
 def _csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of pyarrow's reader of CSV by their groups. TypeError for one that there is not."""
-    from pyarrow import csv  # late: most loads read one format
+    from pyarrow import csv
 
     left, groups = dict(given), {}
     for group, kind in zip(
@@ -449,26 +442,6 @@ def _csv_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if left:
         raise TypeError(f"there is no option {next(iter(left))!r}")
     return groups
-
-
-def _csv(stream: BinaryIO, expected: pa.Schema | None, given: Mapping[str, Any]) -> Any:
-    from pyarrow import csv
-
-    options = _csv_options(given)
-    if expected is not None:
-        types = {field.name: field.type for field in expected}
-        options["convert_options"].column_types = {
-            **types,
-            **(options["convert_options"].column_types or {}),
-        }
-    return csv.open_csv(stream, **options)
-
-
-def _json(stream: BinaryIO, expected: pa.Schema | None) -> Any:
-    from pyarrow import json
-
-    parse = json.ParseOptions(explicit_schema=expected, unexpected_field_behavior="infer")
-    return json.open_json(stream, parse_options=parse)
 
 
 def _groups(files: Iterable[ObjectInfo], max_bytes: int) -> Iterator[tuple[ObjectInfo, ...]]:
