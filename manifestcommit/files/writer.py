@@ -381,8 +381,7 @@ class _FileSet:
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
-        # by the last file: to wait for the disk or the network takes threads, which cost more than
-        # it takes in memory
+        # by the last file: a thread that waits for it costs more than a file in memory
         self._is_slow = False
         self._completing = BackgroundWorker(_COMPLETED_AT_ONCE)
 

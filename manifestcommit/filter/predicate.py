@@ -355,8 +355,7 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     # meaning.
     if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    overlaps = (_overlaps(one, facts) for one in ranges)
-    inside = reduce(pc.or_kleene, overlaps, files.all(False))
+    inside = reduce(pc.or_kleene, (_overlaps(one, facts) for one in ranges), files.all(False))
     true = pc.and_(_possible(inside), facts.has_number)
     if len(numbers) < len(values):
         true = pc.or_(true, facts.has_nan)

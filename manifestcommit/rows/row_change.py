@@ -772,15 +772,13 @@ def _batches_of(
     wanted: Wanted,
     *,
     use_threads: bool = False,
-) -> Iterable[pa.RecordBatch]:
+) -> Batches:
     """The rows of one file. data: its bytes; None: another program wrote it."""
     if data is None:
-        batches: Iterable[pa.RecordBatch] = scanner_of(
-            ctx, snapshot, entry, wanted.shown.names, None
-        ).to_batches()
-        return batches
+        yield from scanner_of(ctx, snapshot, entry, wanted.shown.names, None).to_batches()
+        return
     rows = _batch_rows(entry)
-    return batches_of(ctx, snapshot, entry, data, wanted, rows, use_threads=use_threads)
+    yield from batches_of(ctx, snapshot, entry, data, wanted, rows, use_threads=use_threads)
 
 
 def _batch_rows(entries: pa.Table) -> int:
