@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.commits.tables import Hurried, Lake, stopped
-from tests.kit.faults import killed
-from tests.kit.sizes import budgets, rest_thorough
+from tests.kit.faults import dying, lives
+from tests.kit.sizes import at_calls, budgets, rest_thorough
 from tests.store.conftest import KINDS, QUICK_KINDS, root_of
 from tests.store.conftest import azure_root as azure_root
 from tests.store.conftest import gcs_root as gcs_root
@@ -31,7 +30,6 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.local import LocalStore
 from manifestcommit.testing import FaultStore
 from manifestcommit.testing.faults import Died, Fault
 
@@ -186,12 +184,13 @@ def check_state(source: str, to: str) -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("fault", ["dies_before", "dies_after", "answer_lost"])
+@at_calls
 def test_a_call_that_ends_at_any_request_leaves_nothing_half_visible_and_is_repeated(
-    pair: tuple[str, str], fault: Fault, is_first: bool
+    pair: tuple[str, str], fault: Fault, is_first: bool, step: int
 ) -> None:
     """[CN2] [CN5]"""
     source, _ = pair
-    for number in itertools.count(1):
+    for number in itertools.count(1, step):
         to = f"memory://kills{next(_NUMBERS)}/to"
         if not is_first:
             source = f"{to}/source"
@@ -216,18 +215,9 @@ def test_a_call_that_ends_at_any_request_leaves_nothing_half_visible_and_is_repe
             return
 
 
-def stop_at(kind: str, name: str, source: str, to: str, reached: Any) -> None:
-    """The process stops, to be killed, before the first such request of the clone."""
-    method = getattr(LocalStore, kind)
-
-    def call(store: LocalStore, given: str, *args: Any) -> Any:
-        if store.url.endswith("/to") and given.startswith(name) and not reached.value:
-            reached.value = 1
-            threading.Event().wait()
-        return method(store, given, *args)
-
-    setattr(LocalStore, kind, call)
-    mc.clone(source, to)
+def clone_and_die(kind: str, name: str, source: str, to: str) -> None:
+    with dying(1, "before", [kind], name=name, root="/to"):
+        mc.clone(source, to)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +234,7 @@ def test_a_process_that_is_killed_is_followed_by_another(tmp_path: Path, kind: s
     """[CN2]"""
     source, to = str(tmp_path / "from"), str(tmp_path / "to")
     mc.write(DAY, source, key="day 1", partition_by="day", watermarks={"s": (0, 5)})
-    killed(stop_at, kind, name, source, to)
+    assert not lives(clone_and_die, kind, name, source, to)
     check_state(source, to)
     mc.write(DAY, source, key="day 2")
     mc.clone(source, to)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.faults import processes
 from tests.kit.proxy import FaultProxy
 from tests.kit.tables import read_ids
-from tests.store.places import Place, processes
+from tests.store.places import Place
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.erase.world import ADA, KINDS, base, jobs, people, telling
 from tests.kit.command import Run
-from tests.kit.faults import killed
-from tests.kit.sizes import PROOF, SetBudgets, rest_thorough
+from tests.kit.faults import dying, lives
+from tests.kit.sizes import PROOF, SetBudgets, at_calls, rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.local import LocalStore
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
 PLAIN = KINDS["plain"]
@@ -102,7 +100,8 @@ def effects(store: FaultStore) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", rest_thorough(["dies_before", "dies_after", "answer_lost"], "dies_after"))
-def test_a_call_that_ends_at_any_request_is_repeated_and_deletes_once(fault: Fault, set_budgets: SetBudgets) -> None:
+@at_calls
+def test_a_call_that_ends_at_any_request_is_repeated_and_deletes_once(fault: Fault, set_budgets: SetBudgets, step: int) -> None:
     """[ER2] [IV4]"""
     set_budgets(inline_entry_bytes=0)
     whole = FaultStore(open_store(f"memory://kills{next(_NUMBERS)}/table"))
@@ -110,7 +109,7 @@ def test_a_call_that_ends_at_any_request_is_repeated_and_deletes_once(fault: Fau
     assert until_done(over(whole), PLAIN.where).state == "done"
     numbers = effects(whole)
     assert len(numbers) > 15
-    for number in numbers if PROOF else numbers[::2]:
+    for number in numbers if PROOF else numbers[:: 2 * step]:
         inner = open_store(f"memory://kills{next(_NUMBERS)}/table")
         rest = [row for row in people(small(inner.url)) if ADA not in row]
         with contextlib.suppress(Died, mc.errors.ManifestCommitError):
@@ -136,19 +135,9 @@ def until_gone_everywhere(*urls: str) -> None:
     until_done(mc.Table(url), PLAIN.where, between=lambda: passed_on(*urls), followers=[to], clones=[copy])
 
 
-def stop_at(kind: str, name: str, urls: tuple[str, str, str], reached: Any) -> None:
-    """The process stops, to be killed, before the first such request."""
-    method = getattr(LocalStore, kind)
-
-    def call(store: LocalStore, given: Any, *args: Any) -> Any:
-        first = given if isinstance(given, str) else next(iter(given), "")
-        if first.startswith(name) and not reached.value:
-            reached.value = 1
-            threading.Event().wait()
-        return method(store, given, *args)
-
-    setattr(LocalStore, kind, call)
-    until_gone_everywhere(*urls)
+def erase_and_die(kind: str, name: str, urls: tuple[str, str, str]) -> None:
+    with dying(1, "before", [kind], name=name):
+        until_gone_everywhere(*urls)
 
 
 KILLS = [("create_output", ""), ("put_if_absent", object_names.VERSIONS), ("put", object_names.HINT), ("delete", "0")]
@@ -166,7 +155,7 @@ def test_a_process_that_is_killed_is_followed_by_another(tmp_path: Path, kind: s
     whole = people(table)
     rest = [row for row in whole if ADA not in row]
     passed_on(*urls)
-    killed(stop_at, kind, name, urls)
+    assert not lives(erase_and_die, kind, name, urls)
     assert people(mc.Table(url)) in (whole, rest)
     assert len(mc.Table(url).to_arrow(tag="without her")) == 1
     until_gone_everywhere(*urls)

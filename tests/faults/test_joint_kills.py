@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.commits.tables import DAY, tables_on_disk
-from tests.kit.faults import in_process, killed
+from tests.kit.faults import dying, lives
 from tests.kit.sizes import rest_thorough
 from tests.kit.tables import unread
 
 import manifestcommit as mc
 from manifestcommit.errors import JobAbortedError, UsageError
 from manifestcommit.format import object_names
-from manifestcommit.store.local import LocalStore
 from manifestcommit.transactions import PreparedTransaction
 
 KEY = "day 1 é"
@@ -33,33 +30,6 @@ def lake(tmp_path: Path) -> list[str]:
 
 
 # --- in the processes that are killed, and in those that go on ----------------------------------------------------------------------------
-def stop_at(what: str, skip: int, reached: Any, *, after: bool) -> None:
-    """From now on this process stops, for its parent to kill it, before or after the put of such an object, and after `skip` of them."""
-    left = skip
-
-    def stop() -> None:
-        reached.value = 1
-        time.sleep(600)
-
-    def stopping(put: Callable[..., Any]) -> Callable[..., Any]:
-        def call(store: LocalStore, name: str, data: bytes) -> Any:
-            nonlocal left
-            if not name.startswith(what):
-                return put(store, name, data)
-            left -= 1
-            if left < 0 and not after:
-                stop()
-            done = put(store, name, data)
-            if left < 0:
-                stop()
-            return done
-
-        return call
-
-    for method in ("put", "put_if_absent"):
-        setattr(LocalStore, method, stopping(getattr(LocalStore, method)))
-
-
 def prepare(paths: list[str]) -> PreparedTransaction:
     jobs = [mc.begin(path, key=KEY) for path in paths]
     for job in jobs:
@@ -73,14 +43,19 @@ def dead_jobs(paths: list[str]) -> PreparedTransaction:
     return PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
 
 
-def prepare_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
-    stop_at(where[0], where[1], reached, after=where[2])
-    prepare(paths)
+def dying_at(name: str, skip: int, after: bool) -> AbstractContextManager[None]:
+    """Killed before or after the put of such an object, and after `skip` of them."""
+    return dying(skip + 1, "after" if after else "before", ["put", "put_if_absent"], name=name)
 
 
-def commit_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
-    stop_at(where[0], where[1], reached, after=where[2])
-    dead_jobs(paths).commit()
+def prepare_and_die(paths: list[str], where: tuple[str, int, bool]) -> None:
+    with dying_at(*where):
+        prepare(paths)
+
+
+def commit_and_die(paths: list[str], where: tuple[str, int, bool]) -> None:
+    with dying_at(*where):
+        dead_jobs(paths).commit()
 
 
 def go_on(paths: list[str], how: str) -> None:
@@ -115,13 +90,12 @@ def write_all(paths: list[str], finished: int = 0, *, until: int = 3) -> mc.Tran
     return tx
 
 
-def write_and_die(paths: list[str], written: int, where: tuple[str, int, bool], reached: Any) -> None:
+def write_and_die(paths: list[str], written: int, where: tuple[str, int, bool] | None = None) -> None:
+    """Where it says, or when these tables are written."""
     tx = write_all(paths, until=written)
-    if written == len(paths):
-        stop_at(where[0], where[1], reached, after=where[2])
-        tx.commit()
-    reached.value = 1
-    time.sleep(600)
+    with dying_at(*where) if where else dying(1, "before", []):
+        if where:
+            tx.commit()
 
 
 def write_again(paths: list[str], finished: int) -> None:
@@ -163,8 +137,8 @@ HOW = ("commit", "abort", "recover")
 @pytest.mark.parametrize("where", rest_thorough(HALF_PREPARED, "between two members'"))
 def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[str], where: str, how: str) -> None:
     """The home's comes last: without it none is committed, by whomever. [MT11] [AB3]"""
-    killed(prepare_and_die, lake, HALF_PREPARED[where])
-    in_process(go_on, lake, how)
+    assert not lives(prepare_and_die, lake, HALF_PREPARED[where])
+    assert lives(go_on, lake, how)
     assert agreed(lake) == 0
     converge(lake, 0)
 
@@ -172,10 +146,10 @@ def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[st
 @pytest.mark.parametrize("how", rest_thorough(HOW, "abort"))
 def test_who_dies_once_all_is_prepared_leaves_it_to_others(lake: list[str], how: str) -> None:
     """[MT11] [MT1]"""
-    killed(prepare_and_die, lake, (PREPARED, 2, True))
+    assert not lives(prepare_and_die, lake, (PREPARED, 2, True))
     assert {str(mc.Table(path).resolve(job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
     assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0}
-    in_process(go_on, lake, how)
+    assert lives(go_on, lake, how)
     count = agreed(lake)
     assert count == (0 if how == "abort" else 2)
     converge(lake, count)
@@ -195,15 +169,15 @@ DECIDED = {"after the decision": (VERSION, 2, True), "after the hint of the home
 def test_who_dies_before_the_decision_leaves_it_to_others(lake: list[str], where: str, how: str) -> None:
     """Nobody sees any of it until one of them decides. [MT11] [MT1] [MT4] [MT6] [MT9]"""
     prepare(lake)
-    killed(commit_and_die, lake, UNDECIDED[where])
+    assert not lives(commit_and_die, lake, UNDECIDED[where])
     assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0} == {mc.Table(path).to_arrow().num_rows for path in lake}
     if how == "write":  # who needs the tables aborts the attempt; the jobs can be committed by the next
         for path in lake:
             mc.write(DAY.slice(0, 0), path)
         assert {mc.Table(path).to_arrow().num_rows for path in lake} == {0}
-        in_process(go_on, lake, "commit")
+        assert lives(go_on, lake, "commit")
     else:
-        in_process(go_on, lake, how)
+        assert lives(go_on, lake, how)
     count = agreed(lake)
     assert count == (0 if how == "abort" else 2)
     converge(lake, count)
@@ -214,9 +188,9 @@ def test_who_dies_before_the_decision_leaves_it_to_others(lake: list[str], where
 def test_who_dies_after_the_decision_has_committed_in_all_tables(lake: list[str], where: str, how: str) -> None:
     """Whoever comes is told so. [MT11] [MT1] [MT7]"""
     prepare(lake)
-    killed(commit_and_die, lake, DECIDED[where])
+    assert not lives(commit_and_die, lake, DECIDED[where])
     assert agreed(lake) == 2
-    in_process(go_on, lake, how)
+    assert lives(go_on, lake, how)
     assert dead_jobs(lake).abort() == "committed" and len(dead_jobs(lake).commit().versions) == 3
     assert agreed(lake) == 2
     converge(lake, 2)
@@ -233,19 +207,19 @@ def rows_of(paths: list[str]) -> list[int]:
 @pytest.mark.parametrize("written", [1, 2])
 def test_a_rerun_reads_only_what_the_dead_process_had_not_written(lake: list[str], written: int) -> None:
     """[AB6] [MT1]"""
-    killed(write_and_die, lake, written, (VERSION, 0, False))
+    assert not lives(write_and_die, lake, written)
     assert rows_of(lake) == [0, 0, 0]
-    in_process(write_again, lake, written)
+    assert lives(write_again, lake, written)
     assert rows_of(lake) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("where", rest_thorough([*UNDECIDED, *DECIDED], "between two members", "before the decision", "after the decision"))
 def test_a_rerun_takes_over_the_tasks_of_each_table_and_commits_once(lake: list[str], where: str) -> None:
     """Wherever the process was killed: all is there, once, and no row is read again. [AB6] [MT1] [MT4] [MT9]"""
-    killed(write_and_die, lake, 3, {**UNDECIDED, **DECIDED}[where])
+    assert not lives(write_and_die, lake, 3, {**UNDECIDED, **DECIDED}[where])
     is_decided = where in DECIDED
     assert rows_of(lake) == [2 if is_decided else 0] * 3
-    in_process(write_again, lake, 3)
+    assert lives(write_again, lake, 3)
     assert rows_of(lake) == [2, 2, 2]
     versions = [mc.Table(path).version for path in lake]
     write_again(lake, 3)

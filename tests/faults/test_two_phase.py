@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.faults import in_process, killed
+from tests.kit.faults import dying, lives
 from tests.kit.tables import begin, check_head, check_table, clone, in_chain, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
@@ -390,47 +389,21 @@ def root(tmp_path: Path) -> str:
     return root
 
 
-class Stopping:
-    """A store whose process stops, for its parent to kill it, at the first call that the pattern names and after `skip` such calls."""
-
-    def __init__(self, root: str, where: str, reached: Any, *, after: bool = False, skip: int = 0) -> None:
-        self._where, self._reached, self._after, self._skip = where, reached, after, skip
-        self._stop_next = False
-        self.store = FaultStore(LocalStore(root), on_call=self._look)
-
-    def _look(self, call: FaultCall) -> None:
-        if self._stop_next:
-            self.stop()
-        if self._where not in f"{call.kind} {call.name}":
-            return
-        self._skip -= 1
-        if self._skip >= 0:
-            return
-        if self._after:
-            self._stop_next = True  # at the call after it
-        else:
-            self.stop()
-
-    def stop(self) -> None:
-        self._reached.value = 1
-        time.sleep(600)
-
-
-def write_and_die(root: str, reached: Any) -> None:
+def write_epoch(root: str) -> mc.Job:
     job = mc.begin(root, key="epoch 1")
     job.write(rows([7, 8]))
     Path(root, "name of the job").write_text(job.id)
-    reached.value = 1
-    time.sleep(600)
+    return job
 
 
-def prepare_and_die(root: str, where: str, reached: Any) -> None:
-    stopping = Stopping(root, where, reached)
-    job = begin(stopping.store, "epoch 1")
-    job.write(rows([7, 8]))
-    Path(root, "name of the job").write_text(job.id)
-    job.prepare()
-    stopping.stop()
+def write_and_die(root: str) -> None:
+    with dying(1, "before", []):
+        write_epoch(root)
+
+
+def prepare_and_die(root: str, calls: list[str]) -> None:
+    with dying(1, "before", calls, name=object_names.JOBS):
+        write_epoch(root).prepare()
 
 
 def commit_all(root: str, jobs: list[str]) -> None:
@@ -438,11 +411,10 @@ def commit_all(root: str, jobs: list[str]) -> None:
         mc.commit(root, job)
 
 
-def commit_all_and_die(root: str, jobs: list[str], where: str, after: bool, skip: int, reached: Any) -> None:
-    stopping = Stopping(root, where, reached, after=after, skip=skip)
-    for job in jobs:
-        commit(stopping.store, job)
-    stopping.stop()
+def commit_all_and_die(root: str, jobs: list[str], call: str, name: str, at: int, moment: str) -> None:
+    with dying(at, moment, [call], name=name):
+        for job in jobs:
+            commit(LocalStore(root), job)
 
 
 def publish_epoch(root: str) -> None:
@@ -460,21 +432,21 @@ def test_another_process_commits_what_this_one_prepared(root: str) -> None:
     """[AB3]"""
     store = LocalStore(root)
     job = prepared(store, 7)
-    in_process(commit_all, root, [job])
-    in_process(commit_all, root, [job, job])
+    assert lives(commit_all, root, [job])
+    assert lives(commit_all, root, [job, job])
     assert in_chain(store, job) == [3] and read_ids(store) == [1, 7] and mc.commit(root, job).version == 3
 
 
 def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: str) -> None:
     """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
     store = LocalStore(root)
-    killed(write_and_die, root)
+    assert not lives(write_and_die, root)
     assert mc.Table(root).resolve(dead_job(root)) == "not_committed"
     for finish in (mc.commit, lambda path, job: mc.Table(path).abort(job)):
         with pytest.raises(UsageError, match="holds no prepared job"):
             finish(root, dead_job(root))
     assert read_ids(store) == [1]
-    in_process(publish_epoch, root)
+    assert lives(publish_epoch, root)
     assert read_ids(store) == [1, 7, 8]
     check_table(store)
 
@@ -483,23 +455,23 @@ def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: s
 def test_a_task_that_dies_at_prepare_or_after_it_is_committed_once(root: str, after: bool) -> None:
     """[AB3] [KY3]"""
     store = LocalStore(root)
-    killed(prepare_and_die, root, "no such call" if after else "put_if_absent _manifest/jobs/")
+    assert not lives(prepare_and_die, root, [] if after else ["put_if_absent"])
     assert mc.Table(root).resolve(dead_job(root)) == ("pending" if after else "not_committed")
     assert read_ids(store) == [1]
     if after:
-        in_process(commit_all, root, [dead_job(root)])
+        assert lives(commit_all, root, [dead_job(root)])
         assert read_ids(store) == [1, 7, 8]
-    in_process(publish_epoch, root)  # the engine restarts the task as well
+    assert lives(publish_epoch, root)  # the engine restarts the task as well
     assert read_ids(store) == [1, 7, 8]
     check_table(store)
 
 
 HALF_WAY = {
-    "between two jobs": ("get _manifest/hint", False, 2),
-    "before the create of the third": ("put_if_absent _manifest/versions/", False, 2),
-    "after the create of the third": ("put_if_absent _manifest/versions/", True, 2),
-    "after its look at the third": ("prepared.json.zst", True, 2),
-    "before the last hint": ("put _manifest/hint", False, 3),
+    "between two jobs": ("get", object_names.HINT, 3, "before"),
+    "before the create of the third": ("put_if_absent", object_names.VERSIONS, 3, "before"),
+    "after the create of the third": ("put_if_absent", object_names.VERSIONS, 3, "after"),
+    "after its look at the third": ("get", object_names.JOBS, 3, "after"),
+    "before the last hint": ("put", object_names.HINT, 4, "before"),
 }
 
 
@@ -508,10 +480,10 @@ def test_a_committer_that_dies_half_way_is_taken_over_by_the_next(root: str, whe
     """Several prepared jobs, some of them committed: the next committer commits them all again. [AB3] [CM1] [IV4]"""
     store = LocalStore(root)
     jobs = [prepared(store, 10 + number, advance=(5 + number, 6 + number)) for number in range(4)]
-    killed(commit_all_and_die, root, jobs, *HALF_WAY[where])
+    assert not lives(commit_all_and_die, root, jobs, *HALF_WAY[where])
     done = len(read_ids(store)) - 1
     assert 2 <= done <= 4 and positions(store) == {"s": 5 + done}
-    in_process(commit_all, root, jobs)
+    assert lives(commit_all, root, jobs)
     assert read_ids(store) == [1, 10, 11, 12, 13] and positions(store) == {"s": 9}
     assert [in_chain(store, job) for job in jobs] == [[3], [4], [5], [6]]
     check_table(store)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.faults import processes
+from tests.kit.faults import CHANGES, dying, lives
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit import checks
-from manifestcommit.store.local import LocalStore
 
 KEY = "day 7"
 OLD = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})
 DAY = pa.table({"id": [7, 8, 9], "amount": [3.0, 4.0, None]})
 # What a task asks of the store; between two changes nobody can tell when it died.
-CHANGES = ("put", "put_if_absent", "create_output", "delete")
 CALLS = (*CHANGES, "get", "list", "open_input")
 
 
@@ -60,35 +56,9 @@ def told(path: Path, name: str) -> Any:
 
 def run(name: str, path: Path, at: int, moment: str) -> None:
     """One attempt of a task; killed before or after its `at`-th request, or once it is done and nobody was told."""
-    count = itertools.count(1)
-
-    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*given: Any, **options: Any) -> Any:
-            mine = next(count) == at
-            if mine and moment == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            done = call(*given, **options)
-            if mine:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return done
-
-        return counted
-
-    for each in CALLS if name == "audit" else CHANGES:
-        setattr(LocalStore, each, dying(getattr(LocalStore, each)))
-    result = TASKS[name](path)
-    if moment == "before" and next(count) == at:
-        os.kill(os.getpid(), signal.SIGKILL)
+    with dying(at, moment, CALLS if name == "audit" else CHANGES):
+        result = TASKS[name](path)
     hand_on(path, name).write_text(json.dumps(result))
-
-
-def attempt(name: str, path: Path, at: int, moment: str) -> bool:
-    """Whether it got to its end, instead of being killed."""
-    process = processes.Process(target=run, args=(name, path, at, moment))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), (name, at, moment)
-    return process.exitcode == 0
 
 
 def again(names: list[str], path: Path) -> None:
@@ -118,7 +88,7 @@ def test_a_task_that_is_killed_at_any_request_and_run_again_publishes_once(tmp_p
     for at in itertools.count(1):
         path = tmp_path / str(at) / "t"
         shutil.copytree(base.parent, path.parent)
-        if attempt(name, path, at, moment):
+        if lives(run, name, path, at, moment):
             break
         assert ids(path) in ([1, 2], [1, 2, 7, 8, 9] if name == "publish" else [1, 2])
         again(names[names.index(name) :], path)

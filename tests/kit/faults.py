@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import os
 import random
+import signal
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 from tests.kit.sizes import in_turn
@@ -23,6 +24,7 @@ from manifestcommit.format.change import Prepared, Write
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import Store
+from manifestcommit.store.local import LocalStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 _numbers = itertools.count(1_000_000)
@@ -185,7 +187,9 @@ def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.O
 
 # --- several processes, or threads in turn ----------------------------------------------------------------------------------
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.kit.tables"])
+processes.set_forkserver_preload(
+    ["manifestcommit.api", "pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "botocore.session", "tests.kit.faults"]
+)
 
 
 class Turns:
@@ -215,28 +219,51 @@ class Turns:
             self._ready.notify_all()
 
 
-def killed(work: Callable[..., None], *arguments: Any) -> None:
-    """Run it in a process of its own until it stops or says that it is done, and end that with kill -9."""
-    reached = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
-    process = processes.Process(target=work, args=(*arguments, reached))
-    process.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not reached.value and process.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert reached.value, f"it never came there: exit code {process.exitcode}"
-    finally:
-        process.kill()
-        process.join()
+CHANGES = ("put", "put_if_absent", "create_output", "delete")
 
 
-def in_process(work: Callable[..., None], *arguments: Any) -> None:
-    """Run it in a process of its own to its good end."""
+@contextlib.contextmanager
+def dying(at: int, moment: str, calls: Sequence[str] = CHANGES, *, name: str = "", root: str = "") -> Iterator[None]:
+    """This process is killed, by kill -9, "before" or "after" its at-th such call of a store on disk, of those for objects whose names
+    begin so, of stores whose url ends so. "Before", the end of the block is one more."""
+    numbers = itertools.count(1)
+
+    def die(reached: bool) -> None:
+        if reached:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def one(store: LocalStore, given: Any = "", *more: Any, **options: Any) -> Any:
+            what = given if isinstance(given, str) else [*given]  # names to delete may come one by one
+            first = what if isinstance(what, str) else next(iter(what), "")
+            number = next(numbers) if store.url.endswith(root) and first.startswith(name) else 0
+            die(number == at and moment == "before")
+            done = call(store, what, *more, **options)
+            die(number == at)
+            return done
+
+        return one
+
+    for each in calls:
+        setattr(LocalStore, each, counted(getattr(LocalStore, each)))
+    yield
+    die(next(numbers) == at and moment == "before")
+
+
+def execute(code: str, at: int, moment: str) -> None:
+    """The code, in a process that dies so. Its file is small: a process that is forked for a function imports the module of that."""
+    with dying(at, moment):
+        exec(code, {"mc": mc})
+
+
+def lives(work: Callable[..., None], *arguments: Any) -> bool:
+    """Whether it comes to its good end in a process of its own, instead of being killed."""
     process = processes.Process(target=work, args=arguments)
     process.start()
     try:
-        process.join(60)
-        assert process.exitcode == 0
+        process.join(120)
+        assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+        return process.exitcode == 0
     finally:
         process.kill()
         process.join()

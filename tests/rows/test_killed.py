@@ -3,30 +3,17 @@ tests/spark/operations/test_killed.py. [CM1] [KY3] [RC1] [GC11]"""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.kit.row_works import WINNERS, WORKS, check_race, check_repeated, check_rerun, make
+from tests.kit.faults import dying, lives
+from tests.kit.row_works import WINNERS, WORKS, check_race, check_repeated, check_rerun, make, run
 from tests.kit.sizes import rest_thorough
 
-CODE = """
-import os, signal, sys
-from tests.kit.row_works import run
-from manifestcommit.store.local import LocalStore
 
-path, moment, work = sys.argv[1:]
-put = LocalStore.put_if_absent
-
-def killed(*given):
-    done = moment == "after" and put(*given)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-LocalStore.put_if_absent = killed
-run(work, path)
-"""
+def change(work: str, path: Path, moment: str) -> None:
+    with dying(1, moment, ["put_if_absent"]):
+        run(work, path)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -35,8 +22,7 @@ def test_a_process_that_is_killed_around_its_commit_has_done_all_or_nothing(tmp_
     """And a rerun with its key completes it, once."""
     path = tmp_path / "t"
     make(path)
-    done = subprocess.run([sys.executable, "-c", CODE, str(path), moment, work], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not lives(change, work, path, moment)
     check_rerun(work, path, None, committed=moment == "after")
 
 

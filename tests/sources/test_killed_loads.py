@@ -13,36 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.kit.faults import execute, lives
 from tests.sources.soak import ORIGINS, found_in
 
 import manifestcommit as mc
-
-# A process that dies at the n-th request that changes the store, before or after it.
-CODE = """
-import os, signal, sys
-import manifestcommit as mc
-from manifestcommit.store.local import LocalStore
-
-code, table, at, moment = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-count = 0
-
-def dying(name):
-    real = getattr(LocalStore, name)
-    def call(*given):
-        global count
-        count += 1
-        if count == at and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = real(*given)
-        if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-    setattr(LocalStore, name, call)
-
-for name in ("put", "put_if_absent", "create_output"):
-    dying(name)
-mc.load(eval(code), table, max_bytes=8)
-"""
 
 
 def fill(landing: Path, numbers: Sequence[int]) -> None:
@@ -53,12 +27,6 @@ def fill(landing: Path, numbers: Sequence[int]) -> None:
 
 def rows(table: Path) -> list[int]:
     return sorted(mc.Table(table).to_arrow().column("id").to_pylist())
-
-
-def run(*arguments: object) -> int:
-    done = subprocess.run([sys.executable, "-c", CODE, *map(str, arguments)], capture_output=True, text=True, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
 
 
 QUICK, SLOW = ("files", "table"), ("kafka", "postgres", "postgres-slot")
@@ -75,7 +43,7 @@ def test_a_loader_that_dies_at_any_request_and_is_run_again_loads_each_row_once(
         expected = origin.expected()
         for at in range(1, 90, 2):
             target = tmp_path / f"t{at}"
-            died = run(origin.code, target, at, moment) != 0
+            died = not lives(execute, f"mc.load({origin.code}, {str(target)!r}, max_bytes=8)", at, moment)
             deaths += died
             mc.load(eval(origin.code), target)
             assert found_in(target, origin) == expected, at

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.kit.faults import execute, lives
 from tests.servers.postgresql import Server, running
-from tests.sources.test_killed_loads import run
 from tests.sources.test_postgres import TYPES
 
 import manifestcommit as mc
@@ -704,7 +704,7 @@ def test_a_loader_of_several_tables_that_dies_at_any_request_leaves_whole_transa
     code, deaths = f"mc.sources.postgres({server.dsn!r}, {tables!r}, slot={shop!r})", 0
     for at, again in itertools.product(range(1, 12, 2), range(2)):
         folder = tmp_path / f"t{at}"  # its first copy, and then changes
-        died = run(code, folder, at, moment) != 0
+        died = not lives(execute, f"mc.load({code}, {str(folder)!r}, max_bytes=8)", at, moment)
         deaths += died
         try:
             found = both(folder)

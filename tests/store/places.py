@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kit.proxy import FaultProxy
 
 from manifestcommit.store import Store, open_store
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "botocore.session"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

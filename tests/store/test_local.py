@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.store.places import names, processes
+from tests.kit.faults import processes
+from tests.store.places import names
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreError, StoreUnclearError

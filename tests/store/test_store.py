@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.faults import processes
 from tests.kit.tables import check_table, read_ids, rows, session, write
-from tests.store.places import Place, names, processes
+from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreError
 from manifestcommit.log.version_chain import open_head

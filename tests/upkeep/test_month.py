@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -12,20 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.faults import execute, lives
 from tests.upkeep.life import Life, content, lived, rows, table
 from tests.upkeep.month import Month
 
 import manifestcommit as mc
+from manifestcommit import upkeep
 
-DAYS = 31
 
-
-@pytest.mark.parametrize("of_each", [1, pytest.param(6, marks=pytest.mark.thorough)])
-def test_a_month_of_upkeep_keeps_every_figure_flat_and_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_each: int) -> None:
+@pytest.mark.parametrize(("days", "of_each"), [(24, 1), pytest.param(31, 6, marks=pytest.mark.thorough)])
+def test_a_month_of_upkeep_keeps_every_figure_flat_and_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, of_each: int
+) -> None:
     """Three days without anybody among them. [UK1] [UK2] [IV7]"""
     month = Month(monkeypatch, tmp_path)
     life = Life(month, seed=7, of_each=of_each)
-    lived(month, life, DAYS)
+    lived(month, life, days)
     life.check_flat()
     assert life.days[-1].upkeep_requests > 0 and f"{len(life.paths)} tables" in table(life.days, len(life.paths))
     assert max(len(mc.Table(path).history()) for path in life.paths.values()) < 100
@@ -36,32 +37,12 @@ def test_a_month_of_upkeep_keeps_every_figure_flat_and_every_row(tmp_path: Path,
 
 # --- killed ---------------------------------------------------------------------------------------------------------------------
 
-# A process that dies at the n-th request that changes the store, before or after it.
-DYING = """
-import json, os, signal, sys, time
-import manifestcommit as mc
-from manifestcommit.runtime.environment import SystemEnv
-from manifestcommit.store.local import LocalStore
 
-path, at, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-count = 0
-
-def dying(name):
-    real = getattr(LocalStore, name)
-    def call(*given):
-        global count
-        count += 1
-        if count == at and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = real(*given)
-        if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-    setattr(LocalStore, name, call)
-
-for name in ("put", "put_if_absent", "create_output", "delete"):
-    dying(name)
-print(json.dumps(mc.maintain(path).to_pylist()))
+MAINTAIN = """
+from manifestcommit import upkeep
+upkeep._GC_EVERY_S = 0.0
+done = mc.maintain({!r}).to_pylist()
+assert {{row["step"] for row in done if row["state"] == "done"}} >= {{"compact", "verify", "gc"}}
 """
 
 
@@ -80,14 +61,12 @@ def test_upkeep_that_dies_at_any_request_loses_nothing_and_the_next_one_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """A real SIGKILL, at each third request that changes the store. [UK5] [GC7] [GC11]"""
-    monkeypatch.setattr("manifestcommit.upkeep._GC_EVERY_S", 0.0)
-    code = f"import manifestcommit.upkeep\nmanifestcommit.upkeep._GC_EVERY_S = 0.0\n{DYING}"
+    monkeypatch.setattr(upkeep, "_GC_EVERY_S", 0.0)
     deaths = 0
     for at in range(1, 60, 3):
         path = tmp_path / str(at)
         known = grown(path)
-        done = subprocess.run([sys.executable, "-c", code, str(path), str(at), moment], capture_output=True, text=True, check=False)
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        died = not lives(execute, MAINTAIN.format(str(path)), at, moment)
         assert content(str(path)) == known and mc.Table(path).verify().is_sound
         mc.write(rows((99, 0, 0)), path)
         known[99, 0, 0] += 1
@@ -95,8 +74,7 @@ def test_upkeep_that_dies_at_any_request_loses_nothing_and_the_next_one_ends_it(
         assert states["gc"] == "done" and "failed" not in states.values()
         assert content(str(path)) == known and mc.Table(path).snapshot().totals.files <= 3
         assert mc.write(rows((0, 0, 0)), path, key="k0").already_committed
-        if done.returncode == 0:
-            assert {row["step"] for row in json.loads(done.stdout) if row["state"] == "done"} >= {"compact", "verify", "gc"}
+        if not died:
             break
         deaths += 1
     else:
@@ -113,7 +91,7 @@ def test_two_at_once_beside_writers_lose_nothing_and_fail_nowhere(tmp_path: Path
     for path in paths:
         grown(path)
     code = "import json, sys, manifestcommit as mc, manifestcommit.upkeep as u; u._GC_EVERY_S = 0.0\n"
-    code += "print(json.dumps([row for _ in range(3) for row in mc.maintain(sys.argv[1:]).to_pylist()]))"
+    code += "print(json.dumps([row for _ in range(2) for row in mc.maintain(sys.argv[1:]).to_pylist()]))"
     started = [subprocess.Popen([sys.executable, "-c", code, *map(str, paths)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     stop, written = threading.Event(), Counter[int]()
 
