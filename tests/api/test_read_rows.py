@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -120,54 +121,59 @@ class Without:
 sys.meta_path.insert(0, Without)
 import manifestcommit as mc
 t = mc.Table({path!r})
-try:
-    {call}
-except mc.errors.UsageError as error:
-    print(error)
-if "pyspark.sql" in sys.modules:
-    print("Spark is loaded")
+for call in {calls!r}:
+    try:
+        exec(call)
+    except mc.errors.UsageError as error:
+        print(error)
+    if "pyspark.sql" in sys.modules:
+        print("Spark is loaded")
+    print(end="\\0")
 """
 
 
-def without(*libraries: str, call: str, table: mc.Table) -> str:
-    """What the call prints, or says, in a process that has not these libraries."""
-    script = WITHOUT.format(libraries=libraries, path=table.url, call=call)
+def without(*libraries: str, calls: Sequence[str], table: mc.Table) -> list[str]:
+    """What each call prints, or says, in a process that has not these libraries."""
+    script = WITHOUT.format(libraries=libraries, path=table.url, calls=calls)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.split("\0")[:-1]
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table, library: str) -> None:
+def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table) -> None:
     """[SE3]"""
-    told = without(library, call=f"t.to_{library}()", table=table)
-    assert told == f"to_{library}() needs {library}, which is not installed; nothing was read. pip install {library}, or use to_arrow()\n"
+    names = ("pandas", "polars")
+    for name, told in zip(names, without(*names, calls=[f"t.to_{name}()" for name in names], table=table), strict=True):
+        assert told == f"to_{name}() needs {name}, which is not installed; nothing was read. pip install {name}, or use to_arrow()\n"
 
 
 def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Table) -> None:
     """[RD7]"""
-    assert without("pyspark", "pandas", "polars", call="print(t.to_arrow('flight').num_rows)", table=table) == f"{len(HOSTILE) + 1}\n"
+    assert without("pyspark", "pandas", "polars", calls=["print(t.to_arrow('flight').num_rows)"], table=table) == [f"{len(HOSTILE) + 1}\n"]
 
 
 def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
     """No row is added by a null, and files are chosen by the same condition. [RC8] [RD7]"""
-    everything = table.to_arrow()
+    everything, calls, expected = table.to_arrow(), list[str](), list[str]()
     for sql in ("flight = 1 OR flight > 3", "NOT (flight > 2)", "place IS NULL", "place LIKE '%''%' AND flight IS NOT NULL"):
         model = duckdb.from_arrow(everything).filter(sql).select("flight", "place").fetchall()
+        rows = sorted(repr({"flight": flight, "place": place}) for flight, place in model)
         call = f"print(repr(sorted(map(repr, t.to_arrow(['flight', 'place'], filter={sql!r}).to_pylist()))), t.files({sql!r}).num_rows > 0)"
-        expected = sorted(repr({"flight": flight, "place": place}) for flight, place in model)
-        assert model and without("pyspark", call=call, table=table) == f"{expected!r} True\n"
+        calls.append(call)
+        expected.append(f"{rows!r} True\n")
+        assert model
+    assert without("pyspark", calls=calls, table=table) == expected
 
 
-@pytest.mark.parametrize(
-    "call", ["t.files('pmod(flight, 2) = 1')", "t.to_arrow(filter='pmod(flight, 2) = 1')", "t.plan_compaction(where='hash(place) = 1')"]
-)
-def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table, call: str) -> None:
+def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table) -> None:
     """SQL that only Spark can evaluate: the part that is not understood is named. [SE3]"""
+    calls = ["t.files('pmod(flight, 2) = 1')", "t.to_arrow(filter='pmod(flight, 2) = 1')", "t.plan_compaction(where='hash(place) = 1')"]
     for libraries in (["pyspark"], []):  # where it is installed, none is started for that
-        told = without(*libraries, call=call, table=table)
-        assert told.startswith("invalid ") and "is not understood" in told and "pyarrow.compute.field" in told
-        assert "No Spark session is active" in told and "Spark is loaded" not in told
+        found = without(*libraries, calls=calls, table=table)
+        for told in found:
+            assert told.startswith("invalid ") and "is not understood" in told and "pyarrow.compute.field" in told
+            assert "No Spark session is active" in told and "Spark is loaded" not in told
+        assert len(found) == len(calls)
 
 
 def test_pandas_frames_are_frames(table: mc.Table) -> None:

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,13 +112,9 @@ def judged(where: str, text: str, patterns: Mapping[re.Pattern[str], str]) -> It
             yield f"{where}: {match[0]!r}; better: {better}"
 
 
-def test_pages_use_the_fields_terms() -> None:
-    problems = [problem for where, text in of_pages() for problem in judged(where, text, PATTERNS)]
-    assert not problems, "\n".join(["", *problems])
-
-
-def test_docstrings_and_messages_use_the_fields_terms() -> None:
-    problems = [problem for where, text in of_package() for problem in judged(where, text, MESSAGE_PATTERNS)]
+@pytest.mark.parametrize(("texts", "patterns"), [(of_pages, PATTERNS), (of_package, MESSAGE_PATTERNS)])
+def test_pages_docstrings_and_messages_use_the_fields_terms(texts: Any, patterns: Mapping[re.Pattern[str], str]) -> None:
+    problems = [problem for where, text in texts() for problem in judged(where, text, patterns)]
     assert not problems, "\n".join(["", *problems])
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from manifestcommit.format.fields import EXACT, FLOATS, INTEGERS, MOMENTS, PRIMITIVES
@@ -36,7 +35,6 @@ def types_named(source: str) -> frozenset[str]:
     return frozenset(PRIMITIVES.keys() & found)
 
 
-@cache
 def type_tables() -> Mapping[str, frozenset[str]]:
     """Module, below the package -> the types that it names."""
     named = {path.relative_to(PACKAGE).as_posix(): types_named(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}

@@ -489,14 +489,6 @@ def test_a_manifest_that_is_gone_is_damage_or_expiry(expired: bool) -> None:
         own.advance(own.beginning(2))
 
 
-def test_a_version_that_is_missing_is_damage(history: History) -> None:
-    """[IV1] [OB4]"""
-    start = feed(history.store).beginning(3)
-    history.store.delete([object_names.version_name(4)])
-    with pytest.raises(CorruptMetadataError, match="missing"):
-        feed(history.store).advance(start)
-
-
 def test_another_table_is_not_the_one_of_the_checkpoint(history: History) -> None:
     """[SP8]"""
     start = feed(history.store).beginning(3)
@@ -535,11 +527,20 @@ def test_a_table_that_is_made_anew_while_a_stream_looks_is_not_taken_for_the_old
         feed(FaultStore(history.store, on_call=make_anew)).advance(start)
 
 
-def test_an_older_state_of_the_table_is_seen(history: History) -> None:
-    """[SP8]"""
-    start = feed(history.store).beginning(8)
-    history.store.delete([object_names.version_name(7)])
-    with pytest.raises(VersionNotFoundError, match="no version above 6, but this stream has read up to 7"):
+@pytest.mark.parametrize(
+    ("begun", "gone", "error", "told"),
+    [
+        (3, 4, CorruptMetadataError, "missing"),
+        (8, 7, VersionNotFoundError, "no version above 6, but this stream has read up to 7"),
+    ],
+)
+def test_a_version_that_is_gone_is_damage_or_an_older_state(
+    history: History, begun: int, gone: int, error: type[Exception], told: str
+) -> None:
+    """[IV1] [OB4] [SP8]"""
+    start = feed(history.store).beginning(begun)
+    history.store.delete([object_names.version_name(gone)])
+    with pytest.raises(error, match=told):
         feed(history.store).advance(start)
 
 

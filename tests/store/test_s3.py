@@ -384,10 +384,19 @@ def test_what_is_wrong_with_clock_or_region_is_told_at_once(
         assert type(error.value) is kind and sent(proxy) == [method]
 
 
-def test_a_create_that_finds_nothing_to_create_in_is_told_as_that(store: Store, proxy: FaultProxy) -> None:
-    """FileNotFoundError says of an object that it is not there. [ST5]"""
-    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="status_before", status=404, code="NoSuchKey"))]
-    with pytest.raises(StoreError, match="v/1 could not be created"):
+@pytest.mark.parametrize(
+    ("status", "code", "error", "told"),
+    [
+        (404, "NoSuchKey", StoreError, "v/1 could not be created"),  # FileNotFoundError says of an object that it is not there
+        (501, "NotImplemented", UnsafeStoreError, "no conditional create"),
+    ],
+)
+def test_a_create_that_the_store_cannot_do_is_told_as_that(
+    store: Store, proxy: FaultProxy, status: int, code: str, error: type[Exception], told: str
+) -> None:
+    """[ST5] [ST7] [ST10]"""
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="status_before", status=status, code=code))]
+    with pytest.raises(error, match=told):
         store.put_if_absent("v/1", b"")
 
 
@@ -409,13 +418,6 @@ def test_a_part_of_an_object_is_read_from_a_server_that_adds_the_checksum_of_the
     store = open_store(f"s3://{rclone.bucket()}/t", rclone.storage_options)
     store.put("x", b"0123456789" * 10)
     assert store.get("x", 3, 5) == b"34"
-
-
-def test_a_store_that_knows_no_condition_is_unsafe(store: Store, proxy: FaultProxy) -> None:
-    """[ST7] [ST10]"""
-    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="status_before", status=501, code="NotImplemented"))]
-    with pytest.raises(UnsafeStoreError, match="no conditional create"):
-        store.put_if_absent("v/1", b"")
 
 
 @pytest.mark.parametrize(
