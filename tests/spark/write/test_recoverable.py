@@ -114,25 +114,26 @@ def waits(run: Run, root: str, tasks: int) -> None:
 @pytest.mark.versions
 @pytest.mark.needs("recoverable")
 def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Run], root: str) -> None:
-    """30 of 40 tasks are finished when the driver is killed with its executors; 10 are computed by the rerun. [AB6] [IV3] [SP2]
+    """12 of 16 tasks are finished when the driver is killed with its executors; 4 are computed by the rerun. [AB6] [IV3] [SP2]
 
     The rerun is also the first to find the driver's script in Python's bytecode cache.
     """
     Path(cache_from_source(str(REPO / "tests" / "spark" / "recoverable_job.py"))).unlink(missing_ok=True)
-    first = start(root, 40, "first", 30)
-    waits(first, root, 30)
+    first = start(root, 16, "first", 12)
+    waits(first, root, 12)
     first.close()
-    assert len(finished(root)) == 30 and open_head(LocalStore(root)).version == 1
-    rerun = start(root, 40, "rerun", 40)
+    assert len(finished(root)) == 12 and open_head(LocalStore(root)).version == 1
+    rerun = start(root, 16, "rerun", 16)
     result = rerun.result()
-    assert computed(rerun.folder, "rerun") == Counter(range(30, 40)), rerun.said()
+    assert computed(rerun.folder, "rerun") == Counter(range(12, 16)), rerun.said()
     assert (result["kind"], result["version"]) == ("committed", 2)
-    assert ADOPTED.format(30, 40) in rerun.said()
-    assert mc.Table(root).history(limit=1)[0]["summary"]["rows_read"] == 400, "of adopted tasks too"
-    assert rows_of(root) == sorted(({COLUMN: n} for n in range(400)), key=str)
+    assert ADOPTED.format(12, 16) in rerun.said()
+    assert mc.Table(root).history(limit=1)[0]["summary"]["rows_read"] == 160, "of adopted tasks too"
+    assert rows_of(root) == sorted(({COLUMN: n} for n in range(160)), key=str)
     assert Counter(listed(root)) == in_tasks(root)
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("recoverable")
 def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Callable[..., Run], root: str) -> None:
@@ -197,6 +198,7 @@ def exact(df: Any, root: str) -> None:
     assert got == expected
 
 
+@pytest.mark.thorough
 def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Callable[[], list[str]]) -> None:
     """Each run reads the version anew, through another scratch folder of Spark's. [AB6] [SP4]"""
     source = f"{root}-source"
@@ -258,6 +260,7 @@ def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: s
         spark.conf.unset("spark.sql.execution.sortBeforeRepartition")
 
 
+@pytest.mark.thorough
 def test_every_type_and_name_comes_through(spark, root: str) -> None:
     """By this way into Spark's tasks as by the other one. [DF5] [AB6]"""
     df = spark.range(0, 6, 1, 3).selectExpr(
@@ -328,6 +331,7 @@ def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_pat
     exact(spark.range(4000), root)
 
 
+@pytest.mark.thorough
 def test_the_session_is_left_as_it_was(spark, root: str) -> None:
     """Adaptive execution is off for this plan only. [SP5]"""
     name = "spark.sql.adaptive.enabled"
@@ -346,6 +350,7 @@ def test_the_session_is_left_as_it_was(spark, root: str) -> None:
         spark.conf.unset(name)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_recoverable_is_refused_before_any_task_starts(spark, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP5] [AB6] Of Spark Connect see test_connect."""
     with pytest.raises(mc.errors.UsageError, match="needs a key"):
