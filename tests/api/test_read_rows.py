@@ -166,6 +166,7 @@ def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
     assert without("pyspark", calls=calls, table=table) == expected
 
 
+@pytest.mark.thorough
 def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table) -> None:
     """SQL that only Spark can evaluate: the part that is not understood is named. [SE3]"""
     calls = ["t.files('pmod(flight, 2) = 1')", "t.to_arrow(filter='pmod(flight, 2) = 1')", "t.plan_compaction(where='hash(place) = 1')"]
