@@ -146,4 +146,5 @@ def test_the_sources_of_the_package_pass(tmp_path: Path, kind: str) -> None:
         for _ in range(3):
             origin.write()
         expected = [dict(zip(origin.columns, row, strict=True)) for row in origin.expected().elements()]
-        assert check_source(lambda: eval(origin.code), rows=lambda: expected).rows == len(expected) > 3
+        limit = 1_000_000 if kind == "kafka" else 1  # some chunks of each
+        assert check_source(lambda: eval(origin.code), rows=lambda: expected, max_bytes=limit).rows == len(expected) > 3
