@@ -325,9 +325,11 @@ class KafkaRecords:
         if not left:
             return
         consumer.assign([TopicPartition(self._topic, each, spans[each][0]) for each in left])
-        heard = time.monotonic()
+        at, heard = {each: spans[each][0] for each in left}, time.monotonic()
         while left:
-            most = max(1, min(_RECORDS, int(_BATCH_BYTES / self._record_bytes)))
+            # no more than there can be: the client waits for so many
+            rest = sum(end - at[each] for each, end in left.items())
+            most = max(1, min(_RECORDS, int(_BATCH_BYTES / self._record_bytes), rest))
             found: Any = consumer.consume(most, timeout=1.0)
             batch: list[Message] = []
             for message in found:
@@ -344,6 +346,7 @@ class KafkaRecords:
                 if end is None:
                     continue  # behind the end of its range
                 offset = message.offset()
+                at[partition] = min(end, offset + 1)
                 if error is None and offset < end:
                     batch.append(message)
                 if offset >= end - (error is None):
