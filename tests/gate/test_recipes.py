@@ -25,7 +25,7 @@ def test_airflows_audit_fails_and_gives_up(tmp_path: Path) -> None:
         context = run_of(2, "audit", xcom={"extract": recipe.extract(table, fetch, **run_of(2, "extract"))})
         with pytest.raises(mc.errors.CheckFailedError, match=why):
             recipe.audit(table, **context)
-        assert days(table) == twice((1, 1)) and mc.Table(table).recover() == ()
+        assert days(table) == twice((1, 1)) and "prepared" in [each.state for each in mc.Table(table).jobs()]
         assert recipe.give_up(table, **context) == "aborted"
     context = run_of(2, "audit", xcom={"extract": recipe.extract(table, Source(), **run_of(2, "extract"))})
     recipe.audit(table, **context)

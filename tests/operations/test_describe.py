@@ -253,7 +253,7 @@ def test_a_rewind_that_is_none_is_refused(store: MemoryStore, source: str, to: o
     """[WM5] [WM3]"""
     before = open_head(store).digest
     with pytest.raises(UsageError):
-        rewind(session(store), source, to, reason=reason)  # type: ignore[arg-type]
+        mc.Table(store.url).rewind(source, to, reason=reason)  # type: ignore[arg-type]
     assert open_head(store).digest == before
 
 

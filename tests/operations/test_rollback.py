@@ -329,7 +329,7 @@ def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, ver
 def test_a_rollback_needs_a_reason(store: MemoryStore, reason: Any) -> None:
     """[CF13] [OB10]"""
     with pytest.raises(UsageError, match="reason"):
-        back(store, 2, reason=reason)
+        mc.Table(store.url).rollback(2, reason=reason)
     assert open_head(store).version == 4
 
 
