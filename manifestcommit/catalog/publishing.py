@@ -187,20 +187,31 @@ def _check_names(lake: Store, place: Store, found: Sequence[FoundTable]) -> None
 def _claim(lake: Store, place: Store, found: Sequence[FoundTable]) -> None:
     """One place is one lake's: another's call would remove what this one has written. [LK10]"""
     url = lake.url.encode()
-    try:
-        owner = place.get(_OWNER, 0, len(url) + 1)
-    except FileNotFoundError:
-        if open_or_free(TableContext(place)) is not None:
-            raise UsageError(f"{place.url} is a table; nothing was published") from None
-        if not found:
-            raise UsageError(f"there is no table in {lake.url}; nothing was published") from None
-        is_ours = place.put_if_absent(_OWNER, url)
-        owner = url if is_ours else place.get(_OWNER, 0, len(url) + 1)
+    if (owner := _owner(place, url)) is None:
+        try:
+            is_table = open_or_free(TableContext(place)) is not None
+        except NotATableError:  # unless another call has claimed it since, and written already
+            if (owner := _owner(place, url)) is None:
+                raise
+        else:
+            if is_table:
+                raise UsageError(f"{place.url} is a table; nothing was published")
+            if not found:
+                raise UsageError(f"there is no table in {lake.url}; nothing was published")
+            owner = url if place.put_if_absent(_OWNER, url) else _owner(place, url)
     if owner != url:
         raise UsageError(
             f"{place.url} has the catalog of another lake; nothing was published. Choose another "
             "place, or delete what is there"
         )
+
+
+def _owner(place: Store, url: bytes) -> bytes | None:
+    """As much of it as tells whether it is this URL; None: nobody has claimed the place."""
+    try:
+        return place.get(_OWNER, 0, len(url) + 1)
+    except FileNotFoundError:
+        return None
 
 
 def _name_of(table: FoundTable) -> str:

@@ -22,6 +22,7 @@ from tests.export.clients import duck
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
+from manifestcommit.catalog import publishing
 from manifestcommit.errors import ManifestCommitError, NotATableError, UsageError
 from manifestcommit.store import Store, open_store, register_scheme
 from manifestcommit.testing.faults import Died, FaultStore
@@ -311,3 +312,17 @@ def test_calls_at_once_have_one_result(flat: mc.Lake) -> None:
     for each in threads:
         each.join()
     assert not failed and check_whole(to) == {"default.flights", "sales.orders", "sales.a b+c", "été.x"}
+
+
+def test_a_call_that_another_overtakes_publishes_too(flat: mc.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one claims the place, and writes, once this one has seen that nobody had. [LK10]"""
+    to, real, at_once = new(), publishing.open_or_free, iter(["overtake"])
+
+    def overtaken(ctx: Any) -> Any:
+        if next(at_once, None):
+            mc.publish_catalog(flat.url, to)
+        return real(ctx)
+
+    monkeypatch.setattr(publishing, "open_or_free", overtaken)
+    mc.publish_catalog(flat.url, to)
+    assert next(at_once, "it did") == "it did" and check_whole(to) == {"default.flights", "sales.orders", "sales.a b+c", "été.x"}
