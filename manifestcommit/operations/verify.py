@@ -68,6 +68,7 @@ from .store_inventory import Hashes, Inventory, Repeats, hashes
 _WHOLE_BYTES = 32 << 20
 _CHUNK_BYTES = 8 << 20
 _BATCH_ROWS = 65_536
+_BUFFER_BYTES = 1 << 20
 
 
 def examine_file(
@@ -131,7 +132,9 @@ def _digest(stream: Any) -> str:
 def _examine(
     stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[VerifyFinding]:
-    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    # pyarrow's own setting would hold all column chunks that are read
+    streamed = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
+    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", **streamed)
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)

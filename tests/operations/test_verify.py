@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import math
 import secrets
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -450,3 +451,18 @@ def test_plain_parquet_beside_a_table_is_named_with_what_to_do(tmp_path: Path) -
         job.add_files([f"part-{number:02} é.parquet" for number in range(29)])
     [left] = [each for each in mc.Table(tmp_path).verify().findings if each.kind == "untracked_parquet"]
     assert ": 1 of " in left.problem and left.problem.endswith("'part-29 é.parquet'")
+
+
+def test_a_large_row_group_is_read_in_pieces(tmp_path: Path) -> None:
+    """By its own setting pyarrow would hold all column chunks of it. [RD10]"""
+    rows = pa.table({f"n{at}": pc.random(1_000_000, initializer=at) for at in range(6)})
+    (tmp_path / "t").mkdir()
+    pq.write_table(rows, tmp_path / "t" / "a.parquet", row_group_size=rows.num_rows, compression="none", use_dictionary=False)
+    mc.Table(tmp_path / "t").adopt()
+    tracemalloc.start()  # what a file gives pyarrow is bytes of Python's
+    try:
+        assert mc.Table(tmp_path / "t").verify(deep=True).is_sound
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < rows.nbytes / 3
