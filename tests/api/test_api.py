@@ -552,6 +552,7 @@ def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) 
     assert json.loads(json.dumps(table.files().to_pylist(), default=str))
 
 
+@pytest.mark.thorough
 def test_column_names_may_be_anything_that_is_not_empty(tmp_path: Path) -> None:
     """[SC1]"""
     names = ["a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "\\", "/", " ", "\t", "_x", "\x1b[31m"]

@@ -183,6 +183,7 @@ def test_a_table_without_columns(tmp_path: Path) -> None:
     assert "Parquet SCAN" not in check_polars(mc.Table(tmp_path))
 
 
+@pytest.mark.thorough
 def test_versions_and_columns(tmp_path: Path) -> None:
     path = str(tmp_path)
     evolved(path)
@@ -285,6 +286,7 @@ def test_a_connection_that_may_not_open_files_gets_the_dataset(tmp_path: Path) -
     assert len(mc.Table(tmp_path).duckdb(connection).fetchall()) == len(NAMES)
 
 
+@pytest.mark.thorough
 def test_many_files_go_by_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine would get all their names with each query, and open each file to learn its partition. [RD42]"""
     mc.write(day(), str(tmp_path / "by place"), partition_by="place")
@@ -345,6 +347,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         table.to_polars("nowhere", lazy=True)
 
 
+@pytest.mark.thorough
 def test_without_duckdb_the_error_says_so(tmp_path: Path) -> None:
     mc.write(day(), str(tmp_path))
     code = f"import sys; sys.modules['duckdb'] = None\nimport manifestcommit as mc\nmc.Table({str(tmp_path)!r}).duckdb()"

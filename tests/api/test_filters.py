@@ -91,6 +91,7 @@ def test_many_files_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monke
     assert _differing(own(str(tmp_path / "t")), 13) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", [case for case in CASES if case.sql[0] in "xd"], ids=lambda case: case.sql[:40])
 def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case) -> None:
     """[RC2] [RD7]"""

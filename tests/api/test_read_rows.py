@@ -140,6 +140,7 @@ def without(*libraries: str, calls: Sequence[str], table: mc.Table) -> list[str]
     return done.stdout.split("\0")[:-1]
 
 
+@pytest.mark.thorough
 def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table) -> None:
     """[SE3]"""
     names = ("pandas", "polars")
@@ -147,6 +148,7 @@ def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table) ->
         assert told == f"to_{name}() needs {name}, which is not installed; nothing was read. pip install {name}, or use to_arrow()\n"
 
 
+@pytest.mark.thorough
 def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Table) -> None:
     """[RD7]"""
     assert without("pyspark", "pandas", "polars", calls=["print(t.to_arrow('flight').num_rows)"], table=table) == [f"{len(HOSTILE) + 1}\n"]

@@ -128,6 +128,7 @@ def test_folders_of_a_strangers_filesystem_are_found(toy: str) -> None:
     assert [each.path for each in find_tables(store)] == [("a", "b", "t")]
 
 
+@pytest.mark.thorough
 def test_a_bucket_itself_is_a_lake(rgw: Any) -> None:
     """[LK1]"""
     lake = mc.lake(f"s3://{rgw.bucket()}", rgw.storage_options)

@@ -123,6 +123,7 @@ def check_whole(url: str) -> set[str]:
 # --- clients ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_clients_find_and_read_tables_by_get_alone(flat: mc.Lake, names: Names) -> None:
     """pyiceberg, DuckDB and Polars; a commit is seen after the next call. [LK5] [LK10]"""
     from pyiceberg.catalog import load_catalog

@@ -342,6 +342,7 @@ def test_a_wrong_option_is_refused(lake: mc.Lake, run: Run, given: list[str], sa
     assert done.status == 2 and said in done.err and "secret-token" not in done.err
 
 
+@pytest.mark.thorough
 def test_storage_options_reach_each_table(rgw: Any) -> None:
     """[SE1]"""
     options = StorageOptions(rgw.storage_options)

@@ -68,6 +68,7 @@ def fed(tmp_path: Path) -> Fed:
     return Fed(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_as_it_should_be_has_no_findings(fed: Fed) -> None:
     """[IV1] [IV2] [IV6]"""
     fed.feed(fed.rest())

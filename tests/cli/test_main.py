@@ -101,6 +101,7 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
     assert all(row["bounds"]["delay"] for row in run("changes", root, "1", "--json").json["added"])
 
 
+@pytest.mark.thorough
 def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
     """For people the first ones, for programs all. [CH1] [CH4]"""
     root = tmp_path / "t a%20b+='é"
@@ -242,6 +243,7 @@ def test_damage_is_an_error_that_names_the_object(run: Run, root: Path, tmp_path
         assert found.status == 3 and found.out == "" and newest.name in found.err
 
 
+@pytest.mark.thorough
 def test_a_secret_in_the_path_is_not_repeated(run: Run) -> None:
     """[SE1]"""
     for url in ("s3://AKIA:hunter2@bucket/x", "s3://AKIA:hun/ter2hunter2@bucket/x", "file://u:hunter2@host/x"):
@@ -281,6 +283,7 @@ def test_doctor_says_that_a_store_is_not_safe(run: Run, rgw: Any, options_file: 
     assert found.status == 1 and json.loads(found.out)["verdict"] == "unsafe"
 
 
+@pytest.mark.thorough
 def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither yes nor no. [ST5]"""
 
@@ -470,6 +473,7 @@ def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
     assert b"adopt" in done.stderr, "a folder of plain Parquet files is one command away from a table"
 
 
+@pytest.mark.thorough
 def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
     """One line at once, not a page of Spark's own after its start. [RC2] [RD1]"""
     done = command("delete", root / "x" / "nowhere", "--where", "a > 9")

@@ -208,6 +208,7 @@ def test_a_table_that_was_put_back_is_not_taken_for_the_one_that_was_known(kept:
     check_table(store)
 
 
+@pytest.mark.thorough
 def test_a_process_keeps_the_heads_of_few_tables_and_no_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD1] [CM25]"""
     waits, heads, root = Waits(), dict[str, Any](), secrets.token_hex(8)

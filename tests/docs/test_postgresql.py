@@ -71,6 +71,7 @@ def test_no_row_of_four_writers_is_lost_whenever_it_commits(server: Server, tmp_
     assert {tuple(row.values()) for row in table.to_arrow().to_pylist()} == there
 
 
+@pytest.mark.thorough
 def test_a_row_that_is_updated_comes_again(server: Server, tmp_path: Path) -> None:
     table = mc.create_table(tmp_path / "orders", SCHEMA)
     for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
@@ -94,6 +95,7 @@ def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Ser
     assert sorted(row["amount"] for row in table.to_arrow().to_pylist()) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_the_page_on_loads_loads_what_is_written_and_what_is_updated(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_no_hostile_call_ends_in_an_error_of_another_kind(made: list[dict[str, A
     assert [each for each in made if each["kind"] == "untyped"] == []
 
 
+@pytest.mark.thorough
 def test_what_no_argument_can_be_is_refused_by_its_name(made: list[dict[str, Any]]) -> None:
     """Also where the call needs Spark, which is not there: the error is of the argument. [SE3]"""
     never = [each for each in made if each["value"] in calls.NEVER and not calls.is_taken(each["door"], each["parameter"], each["value"])]

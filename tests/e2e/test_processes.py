@@ -131,6 +131,7 @@ def write_with_key(root: str, number: int, key: str, barrier: Any, answers: mult
     answers.put((outcome.kind, outcome.version))
 
 
+@pytest.mark.thorough
 def test_of_processes_with_one_key_exactly_one_commits(root: str) -> None:
     """[KY5] [KY3]"""
     mc.create_table(root, rows().schema)

@@ -80,6 +80,7 @@ def test_pages_of_a_list_hold_every_name_once_in_any_order_of_folders(seaweedfs:
 
 
 # --- what calls cost ----------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultProxy) -> None:
     """Without a count of their own, pages would go on naming what once was. [CM11]"""
     place = place.given(endpoint_url=proxy.url)

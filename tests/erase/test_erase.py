@@ -412,6 +412,7 @@ def test_what_cannot_be_looked_at_may_hold_her(tmp_path: Path) -> None:
     assert held == dict.fromkeys(("data file", "job object", "manifest", "export", "unfinished"))
 
 
+@pytest.mark.thorough
 def test_the_command_says_how_far_it_is(tmp_path: Path, run: Run) -> None:
     """[ER2] [ER3] [SE4]"""
     url = str(tmp_path / "table")

@@ -54,6 +54,7 @@ def test_clients_get_the_rows_that_readers_get(kind: tuple[str, mc.Table], forma
             assert rows(read(local(table)), schema) == wanted, client
 
 
+@pytest.mark.thorough
 def test_clients_travel_in_time(tmp_path: Path) -> None:
     """[EX1] [EX4]"""
     table = KINDS["widened"](str(tmp_path / "t"))

@@ -317,6 +317,7 @@ def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
     assert found[0] == found[1] and len(found[0]) > 5
 
 
+@pytest.mark.thorough
 def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
     """[EX5]"""
     table = KINDS["removed from manifests"](str(tmp_path / "t"))

@@ -122,6 +122,7 @@ def test_an_iceberg_table_with_renamed_dropped_and_added_columns(tmp_path: Path)
     assert rows(duckdb_iceberg(root), schema) == found
 
 
+@pytest.mark.thorough
 def test_an_iceberg_table_of_all_types_and_nested(tmp_path: Path) -> None:
     """[AF4]"""
     inner = StructType(NestedField(20, "x", IntegerType()), NestedField(21, "y", StringType()))
@@ -823,6 +824,7 @@ def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: 
         assert mc.Table(f"file://{root}").adopt(from_=from_).rows == 2
 
 
+@pytest.mark.thorough
 def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:
     """[AF2] [AF4]"""
     data = numbered(3, part=["a", "b", None])

@@ -161,6 +161,7 @@ def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
     check_table(store)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 def test_a_group_whose_files_were_overwritten_or_deleted_is_lost_alone() -> None:
     """[CF7] What was removed does not come back, and what others left is compacted all the same."""
@@ -190,6 +191,7 @@ def delete(store: Store, paths: Sequence[str]) -> None:
     committed_or_raise(commit(each, head, Write(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
 
 
+@pytest.mark.thorough
 def test_two_compactions_at_once_double_nothing() -> None:
     """[CF7] The second finds the files of the first gone, and leaves its own unlisted."""
     store = table()
@@ -226,6 +228,7 @@ def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -
     assert len(files(store)) == 4 and state(store) == before
 
 
+@pytest.mark.thorough
 def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
     """[GC16]"""
     store = table()
@@ -238,6 +241,7 @@ def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
     assert [each.left_groups for each in done] == [3, 2, 1, 0]
 
 
+@pytest.mark.thorough
 def test_a_serializable_overwrite_does_not_lose_its_work_to_a_compaction() -> None:
     """[CF15] The rows that it has seen in its partition are the rows that are there; what compaction made goes with the rest."""
     store = table()
@@ -269,6 +273,7 @@ def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> No
     assert head.version == open_head(store).version
 
 
+@pytest.mark.thorough
 def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_the_commit() -> None:
     """[GC11]"""
     store = table()
@@ -286,6 +291,7 @@ def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_th
         assert open_head(store).version == version
 
 
+@pytest.mark.thorough
 def test_columns_may_change_beside_it() -> None:
     """[CF8] Renamed and added ones keep their values; with one that was dropped meanwhile the batch gives up and the next run does it."""
     store = table()

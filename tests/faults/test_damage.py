@@ -136,6 +136,7 @@ def swap(one: Path, other: Path) -> None:
     other.write_bytes(first)
 
 
+@pytest.mark.thorough
 def test_the_table_is_whole_before_anything_happens_to_it(place: Place) -> None:
     """Whatever it has lived through; and everything in it was looked at. [RD10]"""
     for deep in (False, True):
@@ -498,6 +499,7 @@ def counted_in(problem: str) -> int:
     return int(problem.partition(": ")[2].split()[0])
 
 
+@pytest.mark.thorough
 def test_what_no_version_lists_is_noted_and_no_damage(place: Place) -> None:
     """Resurrected versions, hostile names, other tables' objects, orphans, intents, probes, hints. [RD10] [LY2] [LY7]"""
     table_id = place.head.snapshot.table_id
@@ -539,6 +541,7 @@ def test_what_no_version_lists_is_noted_and_no_damage(place: Place) -> None:
         assert told[kind] - was == list(counted.values()).count(kind), kind
 
 
+@pytest.mark.thorough
 def test_the_ways_out_lead_out(place: Place) -> None:
     """A lost version is expired, a lost file's partition overwritten, a watermark rewound, a tag deleted. [RD10]"""
     table = mc.Table(place.root)

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.usefixtures("empty_memory")
 
 
 # --- completeness, alone --------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_two_gcs_leave_the_chain_and_what_it_lists() -> None:
     """[GC5] [GC7]"""
     store = table()
@@ -96,6 +97,7 @@ def test_late_files_of_dead_tasks_go_with_the_next_gc() -> None:
     assert not any(job.id in name for name in sizes(store))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 def test_only_the_last_keys_are_remembered_where_there_are_too_many() -> None:
     """Inlined and spilled ones, and never above the fence. [KY4] [GC8]"""
@@ -428,6 +430,7 @@ class DiskFaults(FaultStore):
             self._faults[call.number] = self._fault
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["dies_before", "dies_after", "refused"])
 def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path: Path, fault: Fault) -> None:
     """[GC7] [GC9]"""

@@ -408,6 +408,7 @@ def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_truste
         assert read_object(store, 3) is None
 
 
+@pytest.mark.thorough
 def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> None:
     """Crashed between the table and the list of its files, at every call there: they look foreign, and are the data. [GC6] [AF2] [IV7]"""
     base = memory()
@@ -433,6 +434,7 @@ def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> N
     assert unfinished > 2
 
 
+@pytest.mark.thorough
 def test_a_gc_that_slept_deletes_no_file_that_is_listed_by_now() -> None:
     """The name that it condemned has left the chain, and was used again. [GC6] [IV7]"""
     store = table()

@@ -164,6 +164,7 @@ def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bo
     assert not any(map(is_create, calls.calls)) and read_ids(store) == ([7] if other else [])
 
 
+@pytest.mark.thorough
 def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away() -> None:
     """One list shows a number of them at most; with each writer there would be one more that nobody takes away but gc. [CM22]"""
     store = table()
@@ -201,6 +202,7 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
         )
 
 
+@pytest.mark.thorough
 def test_the_dead_hold_nobody_up_for_long() -> None:
     """Who has asked lets those go first who were born before it: some turns, before each create, and no more. [CM19] [CM20]"""
     store = table()
@@ -233,6 +235,7 @@ def wait(store: Store, *ids: int, **options: Any) -> str:
     return job
 
 
+@pytest.mark.thorough
 def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_path: Path) -> None:
     """Overwrites, new columns, prepared and recoverable jobs go on alone. [CM19]"""
 
@@ -370,6 +373,7 @@ def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
     check_head(store)
 
 
+@pytest.mark.thorough
 def test_two_carriers_at_once_carry_it_once() -> None:
     """[CM20] [IV1]"""
     store = table()
@@ -389,6 +393,7 @@ def test_two_carriers_at_once_carry_it_once() -> None:
     check_table(store)
 
 
+@pytest.mark.thorough
 def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     """70 wait, of three births: 64 are in the first version, lowest births first, the rest in the next; each once. [CM20]"""
     store = table()
@@ -407,6 +412,7 @@ def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     check_table(store)
 
 
+@pytest.mark.thorough
 def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: SetBudgets) -> None:
     """Jobs, keys and entries in runs and manifests: nobody is carried twice, nobody is forgotten. [CM12] [CM20] [OB11]"""
     set_budgets(inline_entry_bytes=600, inline_keys=1, inline_jobs=1, fan_in=2)
@@ -440,6 +446,7 @@ def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudget
     check_table(store)
 
 
+@pytest.mark.thorough
 def test_of_two_intents_with_one_key_and_a_carrier_of_that_key_one_is_committed() -> None:
     """[CM20] [KY5]"""
     for own_key in (None, KEY):
@@ -777,6 +784,7 @@ def test_strange_intents_are_passed_over_and_those_behind_them_carried() -> None
     check_table(store)
 
 
+@pytest.mark.thorough
 def test_many_dead_intents_in_front_starve_nobody() -> None:
     """More than one version carries, of jobs whose processes died before a gap that nobody closes. [CM20]"""
     store = table()
@@ -823,6 +831,7 @@ def shared(store: Store) -> int:
     return version
 
 
+@pytest.mark.thorough
 def test_a_rewind_drops_the_keys_of_those_commits_of_a_version_whose_advances_it_undoes() -> None:
     """The others' work stays in the table: a rerun of theirs must stay a no-op. [CM24] [WM5]"""
     for to, dropped in ((9, ("k 9-12",)), (8, ("k 7-9", "k 9-12")), (7, ("k 7-9", "k 9-12")), (5, ("k 5-7", "k 7-9", "k 9-12"))):
@@ -899,6 +908,7 @@ def a_later_release_publishes(store: Store) -> None:
         store.put(name, codec.compress(msgspec.json.encode({**document, "format_version": 2})))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("undo", ["rollback", "rewind"])
 @pytest.mark.parametrize("why", ["the store is busy", "has format_version 2", "it lands afterwards"])
 def test_what_waits_unseen_while_its_key_is_dropped_is_not_carried_later(undo: str, why: str) -> None:

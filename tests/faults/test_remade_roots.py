@@ -152,6 +152,7 @@ def test_a_job_of_a_removed_table_is_refused_whatever_is_there(store: Store, ver
     check_clean(store, versions)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("versions", REMADE)
 def test_a_root_removed_at_any_request_of_a_commit(store: Store, versions: int) -> None:
     """[LY10] [CM5]"""
@@ -249,6 +250,7 @@ def append(store: Store) -> Any:
     return write(store, rows([9]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("act", [append, roll_back, rewind_source, collect, give_up])
 def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callable[[Store], Any]) -> None:
     """[LY10] [CM5] [CF13] [WM5] [AB4] [GC1]"""

@@ -172,6 +172,7 @@ def test_a_child_that_ended_before_it_was_asked_is_none(judge: foreign_footer._J
     assert rows_in(written()) == 4
 
 
+@pytest.mark.thorough
 def test_an_idle_child_ends_and_is_started_again(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """[AF3] Also where it ends in the moment in which it is asked."""
     idle = CHILD.replace("; answer(", f"; import {footer_child.__name__} as child; child.IDLE_S = 0.1; answer(")
@@ -184,6 +185,7 @@ def test_an_idle_child_ends_and_is_started_again(judge: foreign_footer._Judge, m
     assert rows_in(written()) == 4 and once.exists()
 
 
+@pytest.mark.thorough
 def test_a_child_that_does_not_end_is_killed(judge: foreign_footer._Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """[AF3] A footer may keep it for ever."""
     monkeypatch.setattr(foreign_footer, "_CHILD", "import time; time.sleep(600)")

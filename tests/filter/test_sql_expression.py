@@ -224,6 +224,7 @@ def test_what_sqlglot_reads_otherwise_is_no_guess(text: str) -> None:
         compile_condition(text, SCHEMA)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ["(" * 31 + "{}" + ")" * 31, "NOT " * 30 + "{}", "if({}, true, false)", "(" + "{} OR " * 3000 + "{})"])
 def test_parts_nest_as_deep_as_people_write(text: str) -> None:
     """[RC2]"""

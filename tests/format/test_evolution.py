@@ -97,6 +97,7 @@ def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
         assert conform(each, merged).schema == arrow_schema(merged, physical=True)
 
 
+@pytest.mark.thorough
 @given(ALIKE, ALIKE)
 def test_without_merge_nothing_changes(table: Schema, data: Schema) -> None:
     """[SC3] Data either fits as it is or is refused."""

@@ -112,6 +112,7 @@ def sorted_like_a_manifest(table: pa.Table) -> bool:
     return bool(table.select(keys).equals(table.sort_by([(key, "ascending") for key in keys]).select(keys)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(entries=entry_lists())
 def test_rows_are_sorted_by_partition_then_path(entries: list[Entry]) -> None:
@@ -119,6 +120,7 @@ def test_rows_are_sorted_by_partition_then_path(entries: list[Entry]) -> None:
     assert sorted_like_a_manifest(to_table(entries))
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(entries=entry_lists(), data=st.data())
 def test_the_rows_of_a_scope_are_those_whose_partition_is_in_it(entries: list[Entry], data: st.DataObject) -> None:

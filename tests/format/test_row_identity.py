@@ -72,6 +72,7 @@ TEXTS = st.none() | st.text("a\0\1", max_size=2)
 ROWS = st.tuples(TEXTS, TEXTS, st.none() | st.lists(st.none() | st.floats(width=32) | st.just(-0.0), max_size=2))
 
 
+@pytest.mark.thorough
 @given(st.lists(ROWS, max_size=8))
 @settings(max_examples=rounds(60, 1000), deadline=None)
 def test_rows_are_equal_exactly_if_their_bytes_are(rows: list[tuple[Any, ...]]) -> None:

@@ -395,6 +395,7 @@ def test_rows_that_come_while_a_constraint_is_proven_are_proven_too(tmp_path: Pa
     assert mc.Table(path).add_constraint("positive", "amount > 0").committed
 
 
+@pytest.mark.thorough
 def test_adding_one_ends_where_others_never_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[CK3]"""
     path = tmp_path / "t"

@@ -57,6 +57,7 @@ print(*sorted(set(sys.modules) & {LATE!r}))
     assert set(done.stdout.split()) == ({"manifestcommit.gate.rows", "sqlglot"} if constraints else set())
 
 
+@pytest.mark.thorough
 def test_the_methods_of_a_table_load_no_gate() -> None:
     """A table has nothing of the gate before one of its methods needs it. [CK1]"""
     loaded = set(loaded_by("import manifestcommit as mc; mc.Table"))

@@ -335,6 +335,7 @@ def test_what_changes_no_row_makes_no_check_old(path: Path) -> None:
     assert staged.publish().committed and made == [4]
 
 
+@pytest.mark.thorough
 def test_publishing_ends_where_others_never_stop(path: Path) -> None:
     """[CK6]"""
     staged = stage(path, rows(4))

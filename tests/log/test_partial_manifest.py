@@ -321,6 +321,7 @@ def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.Mon
     assert store.requests()["get"] <= len(refs) + 2, "a footer each, and what is wanted of one"
 
 
+@pytest.mark.thorough
 def test_neighbours_come_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """With gaps no longer than are worth a request: the footer, and everything else at once. [RD11]"""
     store = CountingStore(open_store(f"memory://parts/{next(_count)}"))

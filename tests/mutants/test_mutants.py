@@ -69,6 +69,7 @@ def test_their_tests_and_clauses_are_there() -> None:
     assert {each.invariant for each in MUTANTS.values()} <= {*INVARIANTS, ""} and {each.theme for each in MUTANTS.values()} <= {*THEMES, ""}
 
 
+@pytest.mark.thorough
 def test_every_invariant_is_held_up_by_a_safeguard_of_the_list() -> None:
     assert {each.invariant for each in MUTANTS.values()} >= INVARIANTS
     rules = {rule.__name__ for of_kind in conflict.RULES.values() for rule in of_kind}

@@ -289,6 +289,7 @@ def test_commits_and_gc_at_any_moment_are_no_damage(step: int) -> None:
     assert started_over > 3, "the interleavings that matter were met"
 
 
+@pytest.mark.thorough
 def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD10]"""
     store = memory()
@@ -299,6 +300,7 @@ def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: py
         verify(session(store))
 
 
+@pytest.mark.thorough
 def test_requests_do_not_grow_with_the_number_of_files() -> None:
     """One list; each version, manifest and run once; no request for a data file, unless deep. [IV10]"""
     inner = memory()
@@ -316,6 +318,7 @@ def test_requests_do_not_grow_with_the_number_of_files() -> None:
     assert store.requests()["get"] == report.versions + report.manifests + 3 + report.files
 
 
+@pytest.mark.thorough
 def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their entries would all be in memory otherwise, of each manifest and of each version. [RD10] [IV10]"""
     store = memory()

@@ -28,15 +28,18 @@ IN_ALL, WITH_SPARK, SHARE = 6500, 110, 0.8
 SHARES = {
     "chaos": 0.7,
     "clients": 0.6,
-    "docs": 0.65,
-    "e2e": 0.2,
+    "docs": 0.55,
+    "e2e": 0.1,
     "fuzz": 0.14,
     "integrations": 0.5,
-    "mutants": 0.5,
+    "mutants": 0.4,
     "report": 0.75,
-    "simulator": 0.55,
+    "simulator": 0.5,
+    "sources": 0.7,
     "spark": 0.35,
     "stateful": 0.6,
+    "store": 0.75,
+    "transforms": 0.7,
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (

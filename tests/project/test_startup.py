@@ -59,6 +59,7 @@ def test_rich_is_loaded_for_a_terminal_only(tmp_path: Path) -> None:
     assert "manifestcommit.terminal" in found and not roots(found) & {"rich", "IPython"}
 
 
+@pytest.mark.thorough
 def test_the_first_name_loads_no_extra() -> None:
     found = loaded("import manifestcommit\nmanifestcommit.write")
     assert "pyarrow" in found
@@ -115,6 +116,7 @@ def test_a_submodule_is_imported_without_the_public_names() -> None:
     assert "manifestcommit.errors" in found and "manifestcommit.api" not in found
 
 
+@pytest.mark.thorough
 def test_a_name_is_found_while_another_thread_is_about_to_set_the_modules_attribute() -> None:
     """importlib marks a module as loaded a moment before it sets the attribute of its package."""
     moment = "import manifestcommit as mc\nmc.write\ndel mc.job, mc.write\nassert callable(mc.write) and 'gc' in dir(mc)"

@@ -657,6 +657,7 @@ def test_a_limited_look_does_not_read_up_to_the_head(long_history: History) -> N
     assert end.version == 5 and costs(store)[2] <= 1 + 3
 
 
+@pytest.mark.thorough
 def test_a_batch_that_is_repeated_costs_no_more(long_history: History) -> None:
     store, own = counted(long_history)
     start = feed(long_history.store).beginning(100)

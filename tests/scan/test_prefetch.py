@@ -75,6 +75,7 @@ def rows_of(
     ]
 
 
+@pytest.mark.thorough
 def test_a_small_file_costs_one_request() -> None:
     store = Remote()
     files = [file_of(store, f"a b%{n}", 2_000, n * 2_000) for n in range(20)]

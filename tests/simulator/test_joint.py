@@ -159,6 +159,7 @@ def test_sums_agree_while_all_tables_are_rolled_back_together() -> None:
     assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
 
 
+@pytest.mark.thorough
 def test_the_simulator_finds_what_reading_one_after_the_other_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without MT12 a read of all tables shows half of a transfer. [MT12]"""
 

@@ -60,6 +60,7 @@ def test_the_same_seed_is_the_same_run_in_any_other_interpreter() -> None:
     assert told[0] == told[1] and len(set(told[0])) == len(told[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("theme", ["gc", "recoverable", "tight"])
 def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
     """[IV3]"""

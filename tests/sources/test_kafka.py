@@ -174,6 +174,7 @@ def test_a_range_is_loaded_and_the_load_goes_on_behind_it(tmp_path: Any, cluster
     assert mc.load(kafka(cluster.servers, TOPIC), tmp_path / "t").rows == 1 and rows(tmp_path / "t", "id") == [(2,), (4,), (5,)]
 
 
+@pytest.mark.thorough
 def test_a_time_is_a_text_or_a_datetime(tmp_path: Any, cluster: Cluster) -> None:
     """The cluster has no time before the end: all of it is loaded by an end in the future, and nothing from there on."""
     cluster.send({"id": 0})
@@ -198,6 +199,7 @@ def test_a_follower_of_silent_brokers_ends_promptly(tmp_path: Any, cluster: Clus
     assert time.monotonic() - begun < 20
 
 
+@pytest.mark.thorough
 def test_latest_is_the_end_at_the_first_load_also_of_a_topic_without_records(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send({"id": 0}, partition=1)
     source = kafka(cluster.servers, TOPIC, start="latest", schema=pa.schema([("id", pa.int64())]))
@@ -209,6 +211,7 @@ def test_latest_is_the_end_at_the_first_load_also_of_a_topic_without_records(tmp
     assert rows(tmp_path / "t", "id") == [(1,), (2,), (3,), (4,)]
 
 
+@pytest.mark.thorough
 def test_the_command_loads_a_topic(tmp_path: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.send({"id": 1}, {"id": 2})
     (tmp_path / "settings.json").write_text('{"client.id": "loader"}')
@@ -219,6 +222,7 @@ def test_the_command_loads_a_topic(tmp_path: Any, cluster: Cluster, capsys: pyte
     assert "loaded 2 rows in 1 commit" in capsys.readouterr().out and rows(tmp_path / "t", "id", "_offset") == [(1, 0), (2, 1)]
 
 
+@pytest.mark.thorough
 def test_a_record_that_cannot_be_decoded_ends_the_load(tmp_path: Any, cluster: Cluster) -> None:
     cluster.send({"id": 1}, b"{not json", {"id": 3})
     with pytest.raises(SourceError, match=r"orders/0 at 1: .*on_broken='refuse'.*Nothing of this chunk was committed"):
@@ -335,6 +339,7 @@ def test_a_header_of_a_registry_says_which_schema_wrote_a_value(tmp_path: Any, c
     assert all(part in told for part, told in zip(expected, refused, strict=True)), refused
 
 
+@pytest.mark.thorough
 def test_texts_become_moments_and_decimals_where_the_columns_are_such(tmp_path: Any, cluster: Cluster) -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("price", pa.decimal128(9, 2)), ("n", pa.int32())])
     cluster.send({"at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "price": "1.50"}, {"n": 7})
@@ -508,6 +513,7 @@ def test_a_topic_is_loaded_through_tls(tmp_path: Path) -> None:
 PASSWORD = "hunter2+/="
 
 
+@pytest.mark.thorough
 def test_who_logs_in_loads_and_a_wrong_password_ends_the_load_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By SASL PLAIN within TLS; the error says where and what to do, and has no secret. [SE1]"""
     users = {"loader": PASSWORD}
@@ -586,6 +592,7 @@ def test_a_partition_that_lost_records_ends_the_load(tmp_path: Any, cluster: Clu
         mc.load(source, tmp_path / "t")
 
 
+@pytest.mark.thorough
 def test_brokers_that_do_not_answer_are_named_without_secrets(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SE1]"""
     monkeypatch.setattr(kafka_topic, "_ASK_S", 1.0)

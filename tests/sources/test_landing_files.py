@@ -505,6 +505,7 @@ def test_follows_that_end_in_the_order_in_which_they_began_give_the_signals_back
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.thorough
 def test_a_follow_that_others_outrun_waits_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[LD6]"""
     monkeypatch.setattr(loading, "_LONGEST_WAIT_S", 0.001)

@@ -166,6 +166,7 @@ def test_chunks_are_bounded_and_no_transaction_is_split(server: Server, orders: 
     assert mc.load(source, tmp_path / "t", max_bytes=600).rows == 305
 
 
+@pytest.mark.thorough
 def test_all_chunks_are_asked_for_by_one_connection(server: Server, orders: str) -> None:
     def connections() -> tuple[int, ...]:
         asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'manifestcommit'"
@@ -185,6 +186,7 @@ def test_all_chunks_are_asked_for_by_one_connection(server: Server, orders: str)
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 def test_rows_come_in_batches_of_bounded_bytes(server: Server, orders: str) -> None:
     server.run(f"ALTER TABLE {orders} ALTER note SET STORAGE EXTERNAL")
     server.run(f"INSERT INTO {orders} SELECT n, repeat('x', 1000000) FROM generate_series(1, 40) n")
@@ -210,6 +212,7 @@ def test_all_rows_at_once_replace_the_table(server: Server, orders: str, tmp_pat
 # --- the same loader twice, and killed ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_two_loaders_at_once_load_each_row_once(server: Server, orders: str, tmp_path: Path) -> None:
     server.run("".join(f"INSERT INTO {orders} (id, note) VALUES ({number}, repeat('x', 100));" for number in range(30)))
     outcomes: list[Any] = []
@@ -325,6 +328,7 @@ TYPES: dict[str, tuple[str, pa.DataType, Any]] = {
 }
 
 
+@pytest.mark.thorough
 def test_types_and_values_are_kept(server: Server, orders: str, tmp_path: Path) -> None:
     server.run("CREATE TYPE mood AS ENUM ('ok'); CREATE DOMAIN positive AS int4 CHECK (VALUE > 0)")
     for index, kind in enumerate(TYPES):

@@ -195,6 +195,7 @@ def test_a_long_value_beside_a_key_that_changes_needs_the_whole_old_row(server: 
     assert rows(tmp_path / "t") == at_the_source(server, orders) == [(3, "x" * 9000, 7)]
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_truncated_is_emptied(server: Server, orders: str, tmp_path: Path) -> None:
     """[LD10]"""
     source = source_of(server, orders)
@@ -234,6 +235,7 @@ def test_each_change_is_a_row_of_a_history(server: Server, orders: str, tmp_path
     assert mc.load(source, tmp_path / "t").chunks == 0
 
 
+@pytest.mark.thorough
 def test_a_history_refuses_a_long_value_that_the_server_does_not_give(server: Server, orders: str, tmp_path: Path) -> None:
     server.run(f"ALTER TABLE {orders} ALTER note SET STORAGE EXTERNAL; INSERT INTO {orders} VALUES (1, repeat('x', 9000), 1)")
     source = source_of(server, orders, history=True)
@@ -343,6 +345,7 @@ def test_what_a_slot_gives_again_after_a_crash_comes_once(tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.thorough
 def test_a_position_moves_on_behind_the_log_of_others(
     server: Server, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -400,6 +403,7 @@ def test_the_first_copy_fits_the_changes_whatever_commits_meanwhile(server: Serv
         server.run(f"SELECT pg_drop_replication_slot('{name}{orders}')")
 
 
+@pytest.mark.thorough
 def test_two_loaders_at_once_make_one_copy_and_load_each_change_once(server: Server, orders: str, tmp_path: Path) -> None:
     server.run("".join(f"INSERT INTO {orders} VALUES ({number}, repeat('x', 100));" for number in range(20)))
     source = source_of(server, orders, history=True)
@@ -423,6 +427,7 @@ def test_two_loaders_at_once_make_one_copy_and_load_each_change_once(server: Ser
     assert sorted(mc.Table(tmp_path / "t").to_arrow(["id"]).column("id").to_pylist()) == list(range(60))
 
 
+@pytest.mark.thorough
 def test_an_open_transaction_that_keeps_a_slot_from_being_made_is_told_of(
     server: Server, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,6 +461,7 @@ def test_a_table_is_a_mirror_or_a_history(server: Server, orders: str, tmp_path:
         mc.load(source_of(server, orders, history=history), tmp_path / f"{history}")
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_made_again_is_not_added_to_a_mirror(server: Server, orders: str, tmp_path: Path) -> None:
     """[LD8]"""
     server.run(f"INSERT INTO {orders} VALUES (1)")
@@ -471,6 +477,7 @@ def test_a_table_that_is_made_again_is_not_added_to_a_mirror(server: Server, ord
 # --- columns ------------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_new_column_and_a_wider_type_are_followed_where_the_load_says_so(server: Server, orders: str, tmp_path: Path) -> None:
     source = source_of(server, orders)
     server.run(f"INSERT INTO {orders} VALUES (1, 'a', 1), (2, 'b', 2)")
@@ -530,6 +537,7 @@ KEYS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_and_names_of_every_kind(server: Server, tmp_path: Path, kind: str) -> None:
     name = f"keys{next(numbers)}"
@@ -810,6 +818,7 @@ def test_a_server_that_goes_away_is_an_error_of_this_package(tmp_path: Path) -> 
         assert files and not [path for path in files if b"hunter2" in path.read_bytes()]
 
 
+@pytest.mark.thorough
 def test_the_command_takes_a_slot(server: Server, orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dsn").write_text(server.dsn)
     server.run(f"INSERT INTO {orders} VALUES (1), (2)")

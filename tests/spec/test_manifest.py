@@ -89,6 +89,7 @@ def by_path(entries: list[Entry]) -> dict[str, Entry]:
 PARTITION_TYPES = st.lists(st.sampled_from(list(VALUES)), max_size=3, unique=True)
 
 
+@pytest.mark.thorough
 @given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
 def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], list[Entry]]) -> None:
     """Years outside Python's, infinities, hostile texts, nulls, members of a later release. [OB13] [OB5] [SC7] [OB12]"""
@@ -99,6 +100,7 @@ def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], 
     assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in entries])
 
 
+@pytest.mark.thorough
 @given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
 def test_a_references_bounds_hold_every_entry(drawn: tuple[list[str], list[Entry]]) -> None:
     """[OB6] [RD6]"""

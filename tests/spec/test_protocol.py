@@ -52,6 +52,7 @@ def test_a_birth_is_read_afresh(root: str) -> None:
     assert object_names.parse_job_id(Job(one).id).birth == version
 
 
+@pytest.mark.thorough
 def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
     """Opening takes three; a warm commit of a hundred files one create, one list and one put of the hint. [CM11] [IV10] [RD1]"""
     inner = MemoryStore(root)

@@ -67,6 +67,7 @@ def test_a_parquet_file_on_azure_is_one_request_to_write_and_two_to_read(store: 
     assert sent(proxy) == ["HEAD", "GET"]
 
 
+@pytest.mark.thorough
 def test_outputs_on_azure_appear_whole_or_never(store: Store, proxy: FaultProxy) -> None:
     """[ST2] [AB2]"""
     store.create_output("empty").close()
@@ -137,6 +138,7 @@ def test_what_is_wrong_with_the_place_is_said_at_once(
         assert type(error.value) is kind and len(sent(proxy)) == requests
 
 
+@pytest.mark.thorough
 def test_the_account_key_is_in_no_text(azurite: Any, place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """[SE1]"""
     caplog.set_level(logging.DEBUG)

@@ -533,6 +533,7 @@ def test_a_proof_has_85_calls_all_of_them_in_a_place_of_its_own() -> None:
     assert len(folders) == 2
 
 
+@pytest.mark.thorough
 def test_an_examination_has_its_budget() -> None:
     """[ST12]"""
     store = CountingStore(Honest())
@@ -546,6 +547,7 @@ def test_progress_names_every_check_before_it_is_made() -> None:
     assert told == [each.check for each in report.findings] == [name for name, _ in doctor.CHECKS]
 
 
+@pytest.mark.thorough
 def test_a_local_folder_is_left_without_probes(tmp_path: Path) -> None:
     """Empty folders stay: they are no objects."""
     store = open_store(tmp_path / "t")

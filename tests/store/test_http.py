@@ -298,6 +298,7 @@ def header(server: NotingServer, name: str, number: int = -1) -> str | None:
     return {each.lower(): value for each, value in server.asked[number][2].items()}.get(name.lower())
 
 
+@pytest.mark.thorough
 def test_requests_go_to_the_host_that_the_style_of_addresses_wants(server: NotingServer, amazon: dict[str, Any]) -> None:
     """Virtual hosts on Amazon, paths where a server has an address of its own; and the other way round where that is said. [ST4]"""
     open_store("s3://bucket/t", amazon).get("a b/%2F+ü")
@@ -364,6 +365,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_ours(case: str, server: No
     assert len(server.asked) > 1, "it is asked again"
 
 
+@pytest.mark.thorough
 def test_a_proxy_is_used_with_its_login_and_not_for_excepted_hosts(server: NotingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url.replace("http://", "http://someone:pass%20word@"))
     monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://someone:pass%20word@"))
@@ -402,6 +404,7 @@ def test_tls_goes_through_a_proxys_tunnel(certificate: tuple[Path, ssl.SSLContex
     assert asked[1].startswith(b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:9\r\n") and b"Proxy" not in asked[1]
 
 
+@pytest.mark.thorough
 def test_an_endpoint_may_have_an_ipv6_address() -> None:
     try:
         opened = noting("::1")
@@ -458,6 +461,7 @@ def test_headers_are_those_that_s3fs_would_send(server: NotingServer, options: d
     assert header(server, "If-None-Match", 0) == "*" and header(server, "Content-Length", 0) == "6"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("query", "headers", "token"),
     [
@@ -512,6 +516,7 @@ def test_every_option_that_s3fs_documents_is_taken_or_makes_no_difference(server
     assert store.get("x") == b"data" and len(server.asked) == 1
 
 
+@pytest.mark.thorough
 def test_keys_may_stand_in_client_kwargs_and_their_own_names_win(server: NotingServer) -> None:
     for options in (
         {"client_kwargs": {"aws_access_key_id": "AKID", "aws_secret_access_key": "s"}},
@@ -565,6 +570,7 @@ print(json.dumps({"Version": 1, "AccessKeyId": sys.argv[3], "SecretAccessKey": s
 """
 
 
+@pytest.mark.thorough
 def test_credentials_that_end_are_renewed_in_the_middle(rgw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a role end every hour; a profile names them, and botocore's session renews them. [SE1]"""
     (tmp_path / "program.py").write_text(PROGRAM)
@@ -598,6 +604,7 @@ def test_a_public_bucket_is_read_without_credentials(rgw: Any) -> None:
         store.put("x", b"2")
 
 
+@pytest.mark.thorough
 def test_a_service_account_of_google_gets_its_token_by_the_same_client(server: NotingServer) -> None:
     """Once, as long as it is valid. [SE1]"""
     made = subprocess.run(["openssl", "genrsa", "2048"], check=True, capture_output=True, text=True).stdout

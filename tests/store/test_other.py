@@ -126,6 +126,7 @@ def test_a_filesystem_that_does_not_create_in_one_step_is_refused_by_name(toy: s
     assert f"{toy}://" in str(refused.value) and kind.__name__ in str(refused.value) and reason in str(refused.value)
 
 
+@pytest.mark.thorough
 def test_what_is_known_of_creates_holds_for_the_filesystems_that_are_here() -> None:
     """The inspection must neither refuse the honest ones nor let fsspec's own pass. [ST7]"""
     from adlfs import AzureBlobFileSystem

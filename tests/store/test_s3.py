@@ -56,6 +56,7 @@ def test_each_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     assert sent(proxy) == ["GET"]
 
 
+@pytest.mark.thorough
 def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
     place: Place, store: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_column_is_read_without_the_others(store: Store, proxy: FaultProxy) ->
     assert sum(each.answer_bytes for each in proxy.requests) < 100_000
 
 
+@pytest.mark.thorough
 def test_a_large_output_goes_up_in_parts_of_one_size(store: Store, proxy: FaultProxy) -> None:
     """[ST2]"""
     output = store.create_output("big")
@@ -271,6 +273,7 @@ def test_a_create_without_a_clear_answer_is_unclear(place: Place, proxy: FaultPr
     assert (names(store, "v/") == ["v/1"]) == lands
 
 
+@pytest.mark.thorough
 def test_an_upload_whose_completion_was_answered_by_nothing_is_complete(store: Store, proxy: FaultProxy) -> None:
     """Asked again, S3 knows no such upload any more. [ST2] [ST14]"""
     output = store.create_output("big")
@@ -280,6 +283,7 @@ def test_an_upload_whose_completion_was_answered_by_nothing_is_complete(store: S
     assert [info.size_bytes for info in store.list("big")] == [PART_BYTES + 1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("there", "told"), [(None, "forgotten this upload"), (b"another", f"7 bytes where {PART_BYTES + 1} were")])
 def test_an_upload_that_the_store_does_not_know_is_not_complete(store: Store, proxy: FaultProxy, there: bytes | None, told: str) -> None:
     """Somebody cleaned up; what is there, if anything, is not what was written. [ST2] [ST5]"""
@@ -295,6 +299,7 @@ def test_an_upload_that_the_store_does_not_know_is_not_complete(store: Store, pr
     assert [info.size_bytes for info in store.list("big")] == ([] if there is None else [7])
 
 
+@pytest.mark.thorough
 def test_an_output_of_too_many_parts_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 counts to 10,000. [ST2]"""
     monkeypatch.setattr("manifestcommit.store.object_store._MOST_PARTS", 1)
@@ -306,6 +311,7 @@ def test_an_output_of_too_many_parts_is_refused(store: Store, monkeypatch: pytes
     assert names(store) == []
 
 
+@pytest.mark.thorough
 def test_a_part_that_is_lost_is_sent_again(store: Store, proxy: FaultProxy) -> None:
     """[ST14]"""
     proxy.faults = [Rule(match=lambda each: "partNumber=2" in each.query, fault=Fault(kind="request_reset"))]
@@ -336,12 +342,14 @@ def refusals(store: Store, kind: type[StoreError], text: str, secret: str) -> No
         assert secret not in str(told.value) and secret not in repr(told.value)
 
 
+@pytest.mark.thorough
 def test_a_missing_bucket_is_named(place: Place, proxy: FaultProxy) -> None:
     """[ST5]"""
     refusals(place.named("s3://there-is-no-such-bucket/t").open(), StoreError, "no bucket there-is-no-such-bucket", place.options["secret"])
     assert len(proxy.requests) == len(every_call(place.open())), "each is told at the first answer"
 
 
+@pytest.mark.thorough
 def test_wrong_credentials_are_told_and_not_shown(place: Place, proxy: FaultProxy) -> None:
     """[ST5] [SE1]"""
     wrong = secrets.token_hex(20)
@@ -383,6 +391,7 @@ def test_what_is_wrong_with_clock_or_region_is_told_at_once(
         assert type(error.value) is kind and sent(proxy) == [method]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("status", "code", "error", "told"),
     [
@@ -466,6 +475,7 @@ def test_the_root_one_level_up(place: Place) -> None:
     assert top is not None and top.url == f"s3://{bucket}" and top.parent() is None
 
 
+@pytest.mark.thorough
 def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the time at which a store is opened, though a process shares its connections. [SE1] [ST13]"""
     with FaultProxy(place.options["endpoint_url"]) as other:

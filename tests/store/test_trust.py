@@ -201,6 +201,7 @@ def discard_in_child(output: Any) -> None:
     output.discard()
 
 
+@pytest.mark.thorough
 def test_a_forked_child_does_not_end_its_parents_upload(place: Place) -> None:
     """[ST2] [ST13]"""
     store = place.open()

@@ -459,6 +459,7 @@ def test_one_row_that_a_read_lost_doubled_or_made_up_is_found(seed: int, data: s
         assert wrong is not None and len(wrong.operations) <= 5, wrong
 
 
+@pytest.mark.thorough
 def test_ten_thousand_operations_are_checked() -> None:
     history = lived(7, commits=5_000, told=0.98)
     assert len(history) > 9_000

@@ -147,6 +147,7 @@ def test_what_is_recorded_twice_is_no_history() -> None:
         check_joint_history(twice)
 
 
+@pytest.mark.thorough
 def test_the_histories_alone_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nobody who looks at objects: reads show a joint commit in some of its tables only. [MT12]"""
     monkeypatch.setattr(Oracle, "fail", lambda self, said: None)

@@ -39,6 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("client", [*ICEBERG, *DELTA])
 def test_other_engines_read_the_rows(table: mc.Table, client: str) -> None:
     """Delta, which has no transforms, as a table without partitions. [EX6] [EX3]"""
@@ -66,6 +67,7 @@ def test_pyiceberg_skips_by_the_transforms_what_we_skip(table: mc.Table, number:
     assert sorted(scan.to_arrow().column("n").to_pylist()) == sorted(table.to_arrow(filter=ours).column("n").to_pylist())
 
 
+@pytest.mark.thorough
 def test_every_transform_of_every_type_is_read_back(tmp_path: Path) -> None:
     """Values in Iceberg's manifests have the type that Iceberg gives them. [EX6] [PT5]"""
     columns = {

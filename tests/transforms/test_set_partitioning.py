@@ -321,6 +321,7 @@ def test_on_the_command_line(table: mc.Table, capsys: pytest.CaptureFixture[str]
 # --- beside loads, recoverable jobs, joint commits, groups of commits and clones ------------------------------------------
 
 
+@pytest.mark.thorough
 def test_loads_go_on_into_the_new_partitions(tmp_path: Path) -> None:
     """Each file once; `follow` reads the table through the change of its source's partitions. [LD1] [SC13]"""
     landing, path = tmp_path / "landing", tmp_path / "t"
@@ -338,6 +339,7 @@ def test_loads_go_on_into_the_new_partitions(tmp_path: Path) -> None:
         assert numbers(mc.Table(each).to_arrow()) == list(range(60)) and mc.Table(each).verify(deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_a_recoverable_job_begun_before_writes_its_files_anew(table: mc.Table) -> None:
     """Its tasks' files are for the former partitions: the first run conflicts, the second one commits the key once. [AB6] [CF9]"""
     more = rows(20, 200)
@@ -355,6 +357,7 @@ def test_a_recoverable_job_begun_before_writes_its_files_anew(table: mc.Table) -
     assert numbers(table.to_arrow()) == list(range(220)) and table.verify(deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_joint_commits_of_tables_with_transforms(table: mc.Table, tmp_path: Path) -> None:
     """Both or none, where one of them gets other partitions meanwhile. [MT3] [CF9] [SC13]"""
     other = mc.Table(tmp_path / "other")
@@ -388,6 +391,7 @@ def test_a_group_leaves_out_what_was_written_for_the_former_partitions() -> None
     assert verify(session(memory), deep=True).is_sound
 
 
+@pytest.mark.thorough
 def test_a_clone_has_each_version_in_its_partitions(table: mc.Table, tmp_path: Path) -> None:
     """[CN1] [SC13]"""
     target = str(tmp_path / "clone")

@@ -285,6 +285,7 @@ def test_what_has_no_value_is_refused_before_anything_is_committed(tmp_path: Pat
     assert mc.Table(path).to_arrow().num_rows == 1
 
 
+@pytest.mark.thorough
 def test_files_are_added_where_all_rows_have_one_value(table: mc.Table, tmp_path: Path) -> None:
     """[AF1] [PT5]"""
     fits = pa.table(

@@ -143,6 +143,7 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
+@pytest.mark.thorough
 def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
     """What the tests below rely on."""
     assert tasks_started() == 0
@@ -150,6 +151,7 @@ def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
     assert tasks_started() > 0
 
 
+@pytest.mark.thorough
 def test_refused_where_spark_plans(spark, table: str) -> None:
     """[SP5] A message of ours, no version, no file."""
     before, struct = everything_below(table), frame_without_jobs(spark).schema
@@ -159,6 +161,7 @@ def test_refused_where_spark_plans(spark, table: str) -> None:
     assert everything_below(table) == before
 
 
+@pytest.mark.thorough
 def test_refused_before_any_task_starts(spark, table: str, tasks_started) -> None:
     """[SP5] Through Spark."""
     options, mode, said = REFUSED["replaceWhere"]

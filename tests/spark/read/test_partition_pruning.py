@@ -197,6 +197,7 @@ def test_no_setting_of_the_session_changes_a_row(spark: Any, days: Path, name: s
         assert sorted(row.day for row in df.select("day").distinct().collect()) == DAYS
 
 
+@pytest.mark.thorough
 def test_files_of_others_are_read_beside(spark: Any, root: str) -> None:
     """[RD43] [DF4] One that was added has its values from its entry, wherever it lies; our own are pruned all the same."""
     mc.write(pa.table({"n": [1, 2], "p": ["a", "b"]}), root, partition_by="p")

@@ -205,6 +205,7 @@ NESTED = Schema(
 )
 
 
+@pytest.mark.thorough
 def test_both_readers_agree_on_old_nested_files(spark, tmp_path: Path, monkeypatch) -> None:
     """[SP4] Members that came later are null, widened ones are widened, nulls at every depth stay where they were."""
     pairs = [[("k", {"x": 1}), ("n", None)], None, [], [("z", {"x": None})]]

@@ -120,6 +120,7 @@ def test_what_sparks_scan_does_not_take_is_read_in_tasks(spark: Any, root: str, 
     assert in_tasks.schema == native.schema and sorted(in_tasks.collect()) == sorted(native.collect())
 
 
+@pytest.mark.thorough
 def test_small_frames_are_the_same_without_arrow(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP45] Spark 3.5 takes no Arrow tables: rows of partition values go there as Python's values."""
     at = dt.datetime(2013, 7, 1, 12, tzinfo=dt.UTC)

@@ -95,6 +95,7 @@ def test_a_staged_job_is_read_by_spark(spark: SparkSession, path: str) -> None:
     assert staged.publish().committed and len(amounts(path)) == 3
 
 
+@pytest.mark.thorough
 def test_a_transaction_reads_a_part_and_its_own_rows_by_spark(spark: SparkSession, path: str, tmp_path: Path) -> None:
     """[MT16] [MT17]"""
     with mc.transaction({"t": path, "other": mc.create_table(tmp_path / "other", COLUMNS)}) as tx:

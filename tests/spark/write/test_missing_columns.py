@@ -34,6 +34,7 @@ def rows(root: str) -> list[tuple[Any, ...]]:
     return sorted((row["n"], row["day"], row["v"]) for row in Table(root).dataset().to_table().to_pylist())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_data_without_the_partition_column_is_refused_before_any_task(spark, table: str, way: str) -> None:
     """[SC8]"""

@@ -44,6 +44,7 @@ def is_good(n: int) -> bool:
 GOOD, BAD = [n for n in range(1000) if is_good(n)], [n for n in range(1000) if not is_good(n)]
 
 
+@pytest.mark.thorough
 def test_one_job_writes_both_tables_in_one_commit_once(spark: SparkSession, path: str) -> None:
     """[CK7] [MT1] [KY3] [SP1]"""
     jobs = []
@@ -65,6 +66,7 @@ def test_one_job_writes_both_tables_in_one_commit_once(spark: SparkSession, path
     assert sources and all(said[0].source == "s" for said in sources) and mc.Table(path).watermarks() == {"s": 1000}
 
 
+@pytest.mark.thorough
 def test_more_than_allowed_ends_it(spark: SparkSession, path: str) -> None:
     """[CK7]"""
     with pytest.raises(mc.errors.ConstraintError, match=rf"{len(BAD)} rows violate the constraint 'odd, small'.*of 1,000 rows"):
@@ -72,6 +74,7 @@ def test_more_than_allowed_ends_it(spark: SparkSession, path: str) -> None:
     assert numbers(path) == numbers(f"{path}.refused") == []
 
 
+@pytest.mark.thorough
 def test_an_overwrite_replaces_what_its_good_rows_name(spark: SparkSession, path: str) -> None:
     """[CK7] [CF5]"""
     mc.write(pa.table({"n": [1, 2], "day": ["d0", "e"], "who": ["x", "x"]}), path)
@@ -79,6 +82,7 @@ def test_an_overwrite_replaces_what_its_good_rows_name(spark: SparkSession, path
     assert numbers(path) == sorted([2, *GOOD])
 
 
+@pytest.mark.thorough
 def test_a_null_in_a_column_that_takes_none_is_refused_like_the_rest(spark: SparkSession, tmp_path: Path) -> None:
     """[CK7] [SC3]"""
     path = table(f"file://{tmp_path}/needed", NEEDED)

@@ -241,6 +241,7 @@ def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[
     exact(derived, second)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["sorted", "sorted and cached", "dealt out"])
 def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: str) -> None:
     """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6] [SP5]"""
