@@ -149,7 +149,6 @@ def write_until_killed(root: str, first: int, begun: Any) -> None:
         mc.write(rows(each, -each, day=str(each % 3)), root, key=str(each), watermarks={"s": (each, each + 1)}, partition_by=["day"])
 
 
-@pytest.mark.thorough
 def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_once(root: str) -> None:
     """Whatever it was doing, a rerun with the same keys ends in the same table. [IV3] [KY3] [ST9]"""
     dice = random.Random(20130101)

@@ -202,7 +202,6 @@ def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str)
     run.check(told, [*OLD, RIVAL], [*NEW, RIVAL])
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", rest_thorough(some(FAULTS, 6), "request lost, no answer"))
 def test_a_fault_at_every_create(run: Run, name: str) -> None:
     """It ends: with the truth, or by saying that it is not known; and then `resolve` tells it. [CM6] [CM8] [CM23]"""

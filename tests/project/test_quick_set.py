@@ -43,6 +43,8 @@ SHARES = {
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (
+    "tests/e2e/test_processes.py::test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_once",
+    "tests/faults/test_matrix.py::test_a_fault_at_every_create",
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
     "tests/store/test_store.py::",
     "tests/chaos/test_chaos.py::",
