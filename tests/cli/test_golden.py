@@ -11,7 +11,6 @@ from manifestcommit.terminal import text_width
 COMMANDS = make_parser().commands
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*CASES, "several-tables", *PLAIN])
 def test_a_command_shows_what_it_did(name: str) -> None:
     assert document(name) == (FOLDER / f"{name}.txt").read_text("utf-8"), "python -m tests.cli.golden_outputs; then look at the difference"

@@ -30,7 +30,6 @@ def test_what_is_named_has_its_tests(path: str, first: str) -> None:
     assert nodes_of(path)[0] == first
 
 
-@pytest.mark.thorough
 def test_every_module_has_tests_and_all_are_there() -> None:
     """And a test of each of its mutants is among them."""
     for package in PACKAGES:

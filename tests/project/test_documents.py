@@ -74,7 +74,6 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.thorough
 def test_every_file_and_function_on_the_page_of_the_architecture_exists() -> None:
     cited = CODE.findall(PAGE.read_text("utf-8"))
     assert len(cited) > 25 and sum(bool(name) for _, name in cited) > 25

@@ -16,7 +16,6 @@ HIDDEN = (
 )
 
 
-@pytest.mark.thorough
 def test_modules_that_decide_by_type_are_listed() -> None:
     found = type_tables()
     assert {"format/fields.py", "format/values.py", *HIDDEN} <= found.keys() and "protocol/apply.py" not in found

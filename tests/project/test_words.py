@@ -112,7 +112,6 @@ def judged(where: str, text: str, patterns: Mapping[re.Pattern[str], str]) -> It
             yield f"{where}: {match[0]!r}; better: {better}"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("texts", "patterns"), [(of_pages, PATTERNS), (of_package, MESSAGE_PATTERNS)])
 def test_pages_docstrings_and_messages_use_the_fields_terms(texts: Any, patterns: Mapping[re.Pattern[str], str]) -> None:
     problems = [problem for where, text in texts() for problem in judged(where, text, patterns)]

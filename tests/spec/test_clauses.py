@@ -86,7 +86,6 @@ def test_every_clause_is_cited_by_a_test() -> None:
     assert not missing, "no test cites " + " ".join(f"[{name}]" for name in missing)
 
 
-@pytest.mark.thorough
 def test_only_clauses_that_exist_are_cited_and_by_tests_none_that_is_only_planned() -> None:
     clauses, by_tests = defined(SPEC.read_text("utf-8")), cited_by_tests(REPO)
     unknown = {k: v for k, v in (by_tests | cited_by_code(REPO)).items() if k not in clauses.held | clauses.planned}
