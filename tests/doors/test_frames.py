@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -58,6 +59,7 @@ def plain() -> dict[str, Any]:
     return {"secret": SECRET, "client_kwargs": {"deep": [SECRET]}}
 
 
+PACKAGE = f"{Path(mc.__file__).parent}{os.sep}"
 URL = "brokentoy://bucket/table"
 CALLS: dict[str, Callable[[], Any]] = {
     "write": lambda: mc.write(ROWS, URL, storage_options=plain()),
@@ -90,7 +92,7 @@ def frames(error: BaseException | None) -> Iterator[tuple[str, dict[str, Any]]]:
         at: TracebackType | None = error.__traceback__
         while at is not None:
             code = at.tb_frame.f_code
-            if "/manifestcommit/" in code.co_filename or code.co_filename.endswith("inspect.py"):
+            if code.co_filename.startswith(PACKAGE) or code.co_filename.endswith("inspect.py"):
                 yield f"{code.co_filename}:{at.tb_lineno} {code.co_name}", dict(at.tb_frame.f_locals)
             at = at.tb_next
         error = error.__cause__ or error.__context__
