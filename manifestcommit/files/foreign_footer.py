@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -28,7 +29,9 @@ TAIL_BYTES = 8  # at the end of a footer: its length and the magic
 MAX_FOOTER_BYTES = 128 << 20  # pyarrow's object takes about eight times as much as the footer
 _READ_BYTES = 64 * 1024  # most footers are no longer
 _MOST_SECONDS = 60.0  # for one footer
-_CRASHED = "pyarrow crashed, or did not come to an end, when it read it in another process"
+# Options of pyarrow's `ParquetFile` for batches of a large file: by default it holds whole column
+# chunks, and from some version on those of all columns.
+STREAMED: Mapping[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 20}
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     f"from {footer_child.__name__} import answer; answer(sys.stdin.buffer, sys.stdout.buffer)"

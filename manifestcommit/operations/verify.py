@@ -26,7 +26,7 @@ from ..errors import (
     UnsupportedFormatError,
 )
 from ..files.footer_stats import TrackedLeaf, tracked_leaves
-from ..files.foreign_footer import noted_footer
+from ..files.foreign_footer import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ColumnStats, Entry, ManifestRef
@@ -68,7 +68,6 @@ from .store_inventory import Hashes, Inventory, Repeats, hashes
 _WHOLE_BYTES = 32 << 20
 _CHUNK_BYTES = 8 << 20
 _BATCH_ROWS = 65_536
-_BUFFER_BYTES = 1 << 20
 
 
 def examine_file(
@@ -132,9 +131,7 @@ def _digest(stream: Any) -> str:
 def _examine(
     stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]
 ) -> Iterator[VerifyFinding]:
-    # pyarrow's own setting would hold all column chunks that are read
-    streamed = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
-    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", **streamed)
+    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", **STREAMED)
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)

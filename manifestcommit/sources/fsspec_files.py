@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, BinaryIO
 
 from ..errors import StoreError, UsageError
 from ..store import ObjectInfo, StorageOptions
+from ..store.base import etag_of, modified_s
+from ..version import install
+
+# of a file's content: a time of its creation says nothing
+_TIMES = ("mtime", "LastModified", "last_modified")
 
 
 class FsspecFiles:
@@ -21,43 +25,41 @@ class FsspecFiles:
         try:
             fsspec = import_module("fsspec.core")
         except ImportError:
-            raise UsageError(f"{url} needs fsspec, which is missing: pip install fsspec") from None
-        with self._told():
+            raise UsageError(f"{url} needs fsspec, which is missing: {install('fsspec')}") from None
+        with self._raising_ours():
             self._files, root = fsspec.url_to_fs(url, **{**fresh, **options})
         self._base = f"{root.rstrip('/')}/"
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        with self._told():
+        with self._raising_ours():
             found = self._files.find(self._base, detail=True)
-        for path, told in sorted(found.items()):
+        for path, info in sorted(found.items()):
             name = path.removeprefix(self._base)
-            if told["type"] == "file" and name.startswith(prefix) and name >= start_from:
-                yield self._info(name, told)
+            if info["type"] == "file" and name.startswith(prefix) and name >= start_from:
+                yield self._described(name, info)
 
     def open_input(self, name: str) -> BinaryIO:
-        with self._told():
+        with self._raising_ours():
             stream: BinaryIO = self._files.open(f"{self._base}{name}", "rb")
         return stream
 
-    def _info(self, name: str, told: dict[str, Any]) -> ObjectInfo:
-        etag = str(told.get("ETag") or told.get("etag") or "")
-        when = told.get("mtime") or told.get("LastModified") or told.get("last_modified")
-        seconds = when.timestamp() if isinstance(when, dt.datetime) else when
-        if seconds is None and not etag:
+    def _described(self, name: str, info: dict[str, Any]) -> ObjectInfo:
+        with self._raising_ours():
+            modified, etag, size = modified_s(info, _TIMES), etag_of(info), int(info["size"])
+        if modified is None and not etag:
             raise StoreError(
                 f"{self.url}/{name}: the filesystem tells neither a time nor an ETag of it, by "
                 "which another content would be known; nothing more was loaded"
             )
-        size = int(told["size"])
-        return ObjectInfo(name=name, size_bytes=size, modified=float(seconds or 0), etag=etag)
+        return ObjectInfo(name=name, size_bytes=size, modified=modified or 0.0, etag=etag)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _raising_ours(self) -> Iterator[None]:
         """Whatever a filesystem raises becomes this package's error, without secrets. [SE1]"""
         try:
             yield
         except FileNotFoundError:
             raise
         except Exception as error:
-            told = self._options.scrub(f"{type(error).__name__}: {error}")
-            raise StoreError(f"{self.url} cannot be read by fsspec: {told}") from None
+            text = self._options.scrub(f"{type(error).__name__}: {error}")
+            raise StoreError(f"{self.url} cannot be read by fsspec: {text}") from None

@@ -30,7 +30,7 @@ from ..errors import (
     UnsafeStoreError,
     UsageError,
 )
-from ..files.foreign_footer import open_foreign
+from ..files.foreign_footer import STREAMED, open_foreign
 from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
 from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
@@ -68,7 +68,6 @@ _LEDGER = pa.schema(
 )
 _MOST_FILES = 10_000  # of one commit
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 8 << 20  # of Parquet, at once
-_BUFFER_BYTES = 1 << 20  # of one of its columns
 _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is whole
 _SETTLE_ELSEWHERE_S = 5.0
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
@@ -297,8 +296,7 @@ class LandingFiles:
         if column is not None and expected is not None and column in expected.names:
             expected = expected.remove(expected.get_field_index(column))
         if format == "parquet":
-            # by default, whole column chunks are held, and from some version on all of them
-            file, _ = open_foreign(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            file, _ = open_foreign(stream, **STREAMED)
             schema = file.schema_arrow
             given = file.iter_batches(batch_size=_batch_rows(file.metadata))
         else:

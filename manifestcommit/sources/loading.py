@@ -315,9 +315,9 @@ class _Loader:
             except ChangedInputError as error:
                 if not left:
                     raise SourceError(f"{error}; nothing was loaded. Run it again.") from error
-        told = getattr(self._source, "held_back", "")
-        told_too = (*planned, told) if told else (*planned,)
-        return LoadOutcome(url=self.url, chunks=len(planned), planned=told_too, positions=at)
+        held_back = getattr(self._source, "held_back", "")
+        texts = (*planned, *([held_back] if held_back else []))
+        return LoadOutcome(url=self.url, chunks=len(planned), planned=texts, positions=at)
 
     def outcome(self) -> LoadOutcome:
         metrics = [one.metrics for each in self._committed for one in each if one.metrics]

@@ -11,7 +11,8 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from datetime import datetime
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 from urllib.parse import unquote
 
@@ -279,6 +280,21 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     modified: float
     etag: str = ""
+
+
+def etag_of(info: Mapping[str, Any]) -> str:
+    """The ETag in what a filesystem of fsspec says of a file; empty: it says none."""
+    return str(info.get("ETag") or info.get("etag") or "")
+
+
+def modified_s(info: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """The first of these times in what a filesystem of fsspec says of a file, in Unix seconds."""
+    when = next((info[name] for name in names if info.get(name)), None)
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    if isinstance(when, datetime):
+        return when.timestamp()
+    return None if when is None else float(when)
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,10 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from ..errors import StoreError, UnsafeStoreError, UsageError
-from .base import ObjectInfo, StorageOptions, public_endpoint
+from .base import ObjectInfo, StorageOptions, etag_of, modified_s, public_endpoint
 from .http import Answer
 from .object_store import ObjectStore, Page, Request, TransientError
 
@@ -236,15 +235,7 @@ class FsspecStore(ObjectStore):
 
 
 def _info(key: str, found: dict[str, Any]) -> ObjectInfo:
-    # unknown: never old enough to be removed
-    when = next((found[name] for name in _TIMES if found.get(name)), time.time())
-    etag = str(found.get("ETag") or found.get("etag") or "")
-    return ObjectInfo(name=key, size_bytes=int(found["size"]), modified=_seconds(when), etag=etag)
-
-
-def _seconds(when: Any) -> float:
-    if isinstance(when, datetime):
-        return when.timestamp()
-    if isinstance(when, str):
-        return datetime.fromisoformat(when).timestamp()
-    return float(when)
+    modified, etag = modified_s(found, _TIMES), etag_of(found)
+    if modified is None:
+        modified = time.time()  # unknown: never old enough to be removed
+    return ObjectInfo(name=key, size_bytes=int(found["size"]), modified=modified, etag=etag)

@@ -6,6 +6,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import fsspec
@@ -18,6 +19,7 @@ from tests.store.places import names
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import open_store
+from manifestcommit.store.base import modified_s
 from manifestcommit.store.fsspec import REFUSED, doubt_about_create
 from manifestcommit.store.object_store import PART_BYTES
 
@@ -226,3 +228,9 @@ def test_only_a_taken_name_is_an_answer_of_a_stranger(toy: str, error: type[Exce
     with pytest.raises(StoreUnclearError):
         store.put_if_absent("v/1", b"")
     assert store.put_if_absent("v/1", b"") is False
+
+
+@pytest.mark.parametrize("when", [1767225600, 1767225600.0, "2026-01-01T00:00:00+00:00", datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_time_is_read_in_every_form(when: Any) -> None:
+    assert modified_s({"mtime": when, "created": 1}, ("LastModified", "mtime", "created")) == 1767225600.0
+    assert modified_s({"name": "a", "mtime": None}, ("LastModified", "mtime")) is None
