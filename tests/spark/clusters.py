@@ -54,7 +54,7 @@ def environment(scratch: Path, *, hooks: bool = True, log_level: str = "fatal") 
         **os.environ,
         "PYTHONPATH": python_path(hooks=hooks),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONWARNINGS": "ignore",
+        "PYTHONWARNINGS": "ignore,default::UserWarning",  # ours, not those of Spark and pandas about each other
         "MANIFESTCOMMIT_TEST_TRAPS": str(scratch / "traps") if hooks else "",
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(scratch / "tmp"),
@@ -219,8 +219,17 @@ class Driver:
 
     def log(self) -> str:
         """Why it died, as far as it said."""
-        said = Path(self._log.name).read_text("utf-8", errors="replace").splitlines()
+        said = self.lines()
         return "\n".join([f"exit code {self.process.poll()}", *(line for line in said if not line.startswith("\tat "))][-60:])
+
+    def lines(self) -> list[str]:
+        """All that it and its workers have said so far; what a worker says comes through a thread of the JVM, so perhaps later."""
+        return Path(self._log.name).read_text("utf-8", errors="replace").splitlines()
+
+    def says(self, text: str) -> list[str]:
+        """The lines that hold the text, as soon as there are any."""
+        wait_for(lambda: any(text in line for line in self.lines()), what=f"{text!r} in the log of the driver")
+        return [line for line in self.lines() if text in line]
 
     def reaches(self, trap: Path, *, seconds: float = 120.0) -> dict[str, int]:
         """Waits until the running function stepped into the trap; fails at once, and says why, where it ended without."""

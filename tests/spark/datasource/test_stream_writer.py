@@ -413,7 +413,7 @@ def test_every_row_once_whatever_is_killed(new_driver: Any, root: str, source: P
 
     again = {"call": "drain", "source": str(source), "path": second, "checkpoint": f"{checkpoint}/other"}
     assert next_one.run("stream", **again) == ""
-    (warning,) = [line for line in next_one.log().splitlines() if "is new to this table" in line]
+    (warning,) = next_one.says("is new to this table")
     assert id in warning and query_id(f"{checkpoint}/other") in warning and "up to 4" in warning and "(version 6)" in warning
     assert len(numbers(second)) == 100
 
