@@ -227,7 +227,6 @@ def commit_entry(session: TableContext, head: Head, number: int) -> Spent:
 
 def entry(head: Head, job: str, number: int) -> Entry:
     """As a task tells of a file."""
-    assert head.snapshot.schema is not None
     columns = {}
     for leaf in leaves(head.snapshot.schema):
         if leaf.path[0] in COLUMNS:
@@ -340,7 +339,6 @@ def _send(files: int, tasks: int) -> None:
 
 def head_schema(session: TableContext) -> Any:
     schema = session.open().snapshot.schema
-    assert schema is not None
     return schema
 
 

@@ -121,7 +121,6 @@ def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
     session = TableContext(open_at(url, server))
     head = session.open()
     schema, partition_by = head.snapshot.schema, head.snapshot.partition_by
-    assert schema is not None
     job, lost = (object_names.job_id(head.version, head.snapshot.table_id, os.urandom(16)) for _ in range(2))
     live = list(names(objects, job, live=True))
     ordered = sorted(live, key=lambda path: (day_of(path), path))

@@ -205,7 +205,6 @@ class Life:
 
 
 def schema_of(snapshot: Snapshot) -> Schema:
-    assert snapshot.schema is not None
     return snapshot.schema
 
 

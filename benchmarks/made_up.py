@@ -86,7 +86,6 @@ def put_manifests(
 ) -> Iterator[ManifestRef]:
     """References to new manifests of the job, with so many entries together."""
     schema, partition_by = head.snapshot.schema, head.snapshot.partition_by
-    assert schema is not None
     numbers = np.random.default_rng(7).permutation(files) if shuffled else np.arange(files)
     for start in range(0, files, manifest_files):
         table = entries(numbers[start : start + manifest_files], schema, job, files=files, partitions=partitions)

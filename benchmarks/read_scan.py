@@ -77,7 +77,6 @@ def make_linked_table(root: Path, files: int) -> Path:
     session = TableContext(open_store(str(root)))
     head = session.open()
     job, schema = session.new_job(head), head.snapshot.schema
-    assert schema is not None
     (root / "real").mkdir()
     for number in range(min(LINKED, files)):
         pq.write_table(make_rows(number * LINKED_ROWS, LINKED_ROWS), root / "real" / f"{number}.parquet", compression="zstd")

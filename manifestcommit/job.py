@@ -55,7 +55,7 @@ from .format.change import (
 )
 from .format.entries import MAX_SOURCES, Entry
 from .format.evolution import assign_new_ids
-from .format.fields import Schema, arrow_marks, relaxed
+from .format.fields import NO_COLUMNS, Schema, arrow_marks, relaxed
 from .format.partitioning import PartitionPattern, bounded
 from .format.snapshot import TogetherJob
 from .log import export_hook
@@ -483,7 +483,7 @@ class Job(JointUnit):
 
         Spec: LY4.
         """
-        self._table(None, ())
+        self._table()
         return self.job_id
 
     @property
@@ -826,7 +826,7 @@ class Job(JointUnit):
                 "no partitions; nothing was done"
             )
         head = self._table(data, names)
-        if head.snapshot.schema is None and self._first is None:
+        if not head.snapshot.schema.fields and self._first is None:
             # the job's base version stays what its id says
             self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
         self._check_early(head)
@@ -839,13 +839,12 @@ class Job(JointUnit):
 
     def _add_file(self, path: str) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(None, ()), self.ctx.store
-        if (self._layout.schema or head.snapshot.schema) is None:
+        head, store = self._table(), self.ctx.store
+        if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
             self.plan_write(arrow_schema.from_arrow(columns, itertools.count(1).__next__))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
-        assert schema is not None
         if any(entry.path == path for entry in self.entries):
             raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
         self._check_settled(path, head)
@@ -1019,7 +1018,7 @@ class Job(JointUnit):
 
     def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
         if self.state is JobState.OPEN:
-            self._table(None, ())
+            self._table()
             self.meter = self.measure("first")
         if self.state is JobState.OPEN or self.sealed:
             super().seal(together)
@@ -1108,14 +1107,14 @@ class Job(JointUnit):
                 "still do so. Nothing was added."
             )
 
-    def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
+    def _table(self, data: Schema = NO_COLUMNS, partition_by: tuple[str, ...] = ()) -> Head:
         """The head that this job began under; a table is created if need be. [CM13] [ST12]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
             new_id = self.ctx.new_field_id
-            schema = None if data is None else assign_new_ids(relaxed(data), new_id)
-            chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
+            schema = assign_new_ids(relaxed(data), new_id) if data.fields else data
+            chosen = partitioning.check_partition_by(schema, partition_by)
             created = create_table(
                 self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
@@ -1125,7 +1124,7 @@ class Job(JointUnit):
         return self._head
 
     def base_head(self) -> Head:
-        return self._table(None, ())
+        return self._table()
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]

@@ -18,7 +18,15 @@ from .errors import SchemaMismatchError, UsageError
 from .files.writer import DataFileWriter, WritePlan, record_batches
 from .format.arrow_schema import from_arrow
 from .format.entries import Entry
-from .format.fields import Field, Schema, arrow_marks, map_fields, show_path, walk
+from .format.fields import (
+    Field,
+    Schema,
+    arrow_marks,
+    check_has_columns,
+    map_fields,
+    show_path,
+    walk,
+)
 from .format.object_names import REFUSED, companion_url
 from .gate.rows import Splitter
 from .job import Job, Path
@@ -93,15 +101,15 @@ def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -
 
 def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
     """Where refused rows of a table that is there go."""
-    if TableContext(open_store(path, given)).open().snapshot.schema is None:
-        raise UsageError(f"{path}: the table has no columns yet; nothing was done")
+    ctx = TableContext(open_store(path, given))
+    check_has_columns(ctx.open().snapshot.schema, ctx.store.url)
     return companion_of(path, quarantine, given)
 
 
 def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
     """Plan the write of refused rows. UsageError where a column there is another one, which the
     table had by this name before: their values would mix. [CK7]"""
-    before = refused.base_head().snapshot.schema or columns
+    before = refused.base_head().snapshot.schema
     had = {show_path(path).lower(): field for path, field in walk(before.fields)}
     try:
         for path, field in walk(columns.fields):
@@ -122,7 +130,7 @@ def _refused_columns(rows: Job, schema: Schema | None = None) -> Schema:
     """The table's columns, all nullable, and those that say why a row is here. schema: by default
     what the table has. [CK7]"""
     head = rows.base_head().snapshot
-    schema, table_id = schema or head.schema or Schema(fields=()), head.table_id
+    schema, table_id = schema or head.schema, head.table_id
 
     def beside(field: Field) -> Field:
         metadata = field.metadata | {_COLUMN: f"{table_id}/{field.id}"}

@@ -9,6 +9,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from .filter.transforms import partitions_read
 from .format import object_names
 from .format.change import Prepared, Write
 from .format.evolution import SchemaConflict, apply_edits
-from .format.fields import Schema
 from .format.partitioning import PartitionPattern
 from .format.snapshot import Snapshot
 from .gate.rows import check_change, expected, own_state
@@ -236,7 +236,7 @@ class Staged:
 
         base = self._ctx.open()
         made = self._applied.on(base).snapshot
-        shown, keys = changes.chosen_columns(made.schema or Schema(fields=()), on, columns)
+        shown, keys = changes.chosen_columns(made.schema, on, columns)
         found = change_between(self._ctx, base.snapshot, made, shown)
         check_columns(self.url, shown, made.version, found)
         versions = tuple(found)
@@ -456,11 +456,10 @@ class Staged:
     def _own(self) -> Snapshot:
         """A state that has the job's own files only."""
         head, change = self._ctx.open().snapshot, self._prepared.change
-        schema = change.initial or head.schema
-        try:  # with the names of now
-            schema = apply_edits(schema, change.edits) if schema else change.schema
-        except SchemaConflict:  # it cannot be published
-            schema = change.schema
+        schema = change.schema or head.schema
+        if (there := change.initial or head.schema).fields:
+            with contextlib.suppress(SchemaConflict):  # it cannot be published
+                schema = apply_edits(there, change.edits)  # with the names of now
         own = own_state(head, change, schema)
         if self._prepared.done is None:
             return own
@@ -468,10 +467,7 @@ class Staged:
 
     def _violation(self, condition: str) -> str | None:
         """Why the condition is no one of every row that the job adds."""
-        own = self._own()
-        if own.schema is None or not self.count:
-            return None
-        found = expected(self._ctx, own, condition)
+        found = expected(self._ctx, self._own(), condition) if self.count else None
         return None if found is None else f"{found.count} it, such as {'; '.join(found.examples)}"
 
 
@@ -550,7 +546,5 @@ def rows_read(
     that. UsageError where this process cannot evaluate it, at any time alike. [MT16] [CF16]"""
     if filter is None:
         return None, ({},)
-    if snapshot.schema is None:
-        raise UsageError("the table has no columns yet; nothing was done", argument="filter")
     read = understood_here(filter, snapshot.schema, "filter")
     return read, partitions_read(read.predicate, snapshot.schema, snapshot.partition_by)

@@ -158,7 +158,7 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
         lake=lake,
         url=store.url,
         snapshot=snapshot,
-        columns=snapshot.schema.fields if snapshot.schema else (),
+        columns=snapshot.schema.fields,
         row=row_of(ctx, jobs, "", name),
         sources=[
             (source, position, ages_s.get(source))

@@ -162,8 +162,6 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
 
     table = table_of(options)
     snapshot = table.snapshot()
-    if snapshot.schema is None:
-        raise UsageError(f"{options.path} has no columns yet")
     edits = drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)
     check_edits(table._ctx, snapshot, edits)
     (edit,), totals = edits, snapshot.totals

@@ -213,7 +213,7 @@ def _survey(
         before = removed.get(ref.path, 0)
         hits = ~before & manifest_table.rows_matching(
             table,
-            schema=_schema(snapshot),
+            schema=snapshot.schema,
             partition_by=snapshot.partition_by,
             scope=matcher if may_hold else None,
             paths=wanted & gone,
@@ -233,7 +233,7 @@ def _removed_rows(
     """What is removed from a manifest, of which `before` was removed earlier."""
     rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
     partitions = (
-        manifest_table.partitions(rows, _schema(snapshot), snapshot.partition_by) if by_name else ()
+        manifest_table.partitions(rows, snapshot.schema, snapshot.partition_by) if by_name else ()
     )
     return RemovedRows(
         bitmap=before | hits,
@@ -242,11 +242,6 @@ def _removed_rows(
         bytes=pc.sum(rows.column("bytes")).as_py() or 0,
         touched=bounded(partitions),
     )
-
-
-def _schema(snapshot: Snapshot) -> Schema:
-    assert snapshot.schema is not None  # a table without a schema has no files
-    return snapshot.schema
 
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
@@ -690,7 +685,7 @@ def first_schema(
     )
     outcome = commit(ctx, head, change)
     found = ctx.open()
-    if found.snapshot.schema is None:
+    if not found.snapshot.schema.fields:
         if outcome.committed:
             taken_back = Conflict(
                 rule="schema",

@@ -218,7 +218,7 @@ def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
 def create_table(
     ctx: TableContext,
     *,
-    schema: Schema | None,
+    schema: Schema,
     partition_by: tuple[int, ...],
     properties: dict[str, str],
     sources: Mapping[str, Position] | None = None,

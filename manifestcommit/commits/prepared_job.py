@@ -175,7 +175,6 @@ class Spiller:
     def _merge(
         self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]
     ) -> ManifestRef:
-        assert snapshot.schema is not None
         tables = [
             self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
         ]

@@ -266,7 +266,7 @@ def check_schema(schema: Schema) -> None:
 
 def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     """What a version says of the table itself: protocol and metadata."""
-    schema = snapshot.schema or Schema(fields=())
+    schema = snapshot.schema
     mapped = any(field.physical is not None for field in schema.fields)
     kinds = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
     features = [_MAPPED] * mapped + [_NTZ] * ("timestamp_ntz" in kinds)
@@ -326,7 +326,7 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
         {"remove": {"path": path, "deletionTimestamp": milliseconds, "dataChange": changes}}
         for path in paths(removed.column("path")).to_pylist()
     ]
-    files = adds(added, after.schema or Schema(fields=()), milliseconds, changes=changes)
+    files = adds(added, after.schema, milliseconds, changes=changes)
     actions += [{"add": action | {"partitionValues": {}}} for action in files.to_pylist()]
     return b"".join(json_text(action).encode() + b"\n" for action in actions)
 
@@ -344,11 +344,10 @@ class Checkpoint:
 
     def add(self, entries: pa.Table) -> None:
         """Add these files, entries as a manifest's table."""
-        schema = self._snapshot.schema or Schema(fields=())
         committed_ms = self._snapshot.committed_at // 1000
         for start in range(0, entries.num_rows, _GROUP_ROWS):
             some = entries.slice(start, _GROUP_ROWS)
-            files = adds(some, schema, committed_ms, changes=False)
+            files = adds(some, self._snapshot.schema, committed_ms, changes=False)
             columns = [
                 files if field.name == "add" else pa.nulls(len(files), field.type)
                 for field in _CHECKPOINT
@@ -447,15 +446,14 @@ MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits
 MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a checkpoint
 
 
-def check(ctx: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema) -> None:
     """UnsupportedTypeError if Delta cannot express these columns. [EX9]"""
-    if schema is not None:
-        check_schema(schema)
+    check_schema(schema)
 
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
-    fields = (snapshot.schema or _NONE).fields
+    fields = snapshot.schema.fields
     names = [field.file_name for field in fields if field.id in snapshot.partition_by]
     file_columns.check_partition_columns(ctx, entries, names, "Delta Lake")
 
@@ -527,7 +525,7 @@ def _expressible(ctx: TableContext, head: Head, newest: int | None) -> list[Snap
         except UnsupportedTypeError:
             break
         is_gap = bool(found) and found[-1].version != old.version + 1  # a void version [MT8]
-        if old.snapshot.schema is None or is_gap:
+        if not old.snapshot.schema.fields or is_gap:
             break
         found.append(old.snapshot)
         if len(found) == most:
@@ -646,8 +644,4 @@ class _Log:
             for ref in snapshot.manifests:
                 # read once: a table's manifests together may be more than memory holds
                 yield manifests.live(ref, snapshot, removed.get(ref.path, 0), keep=False)
-            if snapshot.schema is not None:
-                yield manifests.inlined(snapshot)
-
-
-_NONE = Schema(fields=())
+            yield manifests.inlined(snapshot)

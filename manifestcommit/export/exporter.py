@@ -10,7 +10,7 @@ import msgspec
 from ..display import ReprMixin
 from ..errors import StoreError, UsageError
 from ..format import object_names
-from ..format.fields import Schema
+from ..format.fields import Schema, check_has_columns
 from ..format.snapshot import Snapshot
 from ..log.table_context import EXPORT_FORMATS, ExportLag, TableContext
 from ..log.version_chain import Head, next_state, read_object
@@ -48,7 +48,7 @@ FORMATS: dict[str, ModuleType] = {
 def export_format(ctx: TableContext, head: Head, format: str) -> Export:
     """Export the head in one format."""
     exporter = FORMATS[format]
-    check_columns(ctx, head.snapshot.schema)
+    check_has_columns(head.snapshot.schema, ctx.store.url)
     version = exporter.export(ctx, head)
     return Export(format=format, version=version, location=exporter.location(ctx.store))
 
@@ -56,7 +56,7 @@ def export_format(ctx: TableContext, head: Head, format: str) -> Export:
 def create_table_sql(ctx: TableContext, name: str) -> str:
     """The statement that makes a table in Spark's catalog of the newest version's export. [EX10]"""
     head = ctx.open()
-    check_columns(ctx, head.snapshot.schema)
+    check_has_columns(head.snapshot.schema, ctx.store.url)
     return spark_export.create_table_sql(ctx, head, name)
 
 
@@ -86,18 +86,7 @@ def parse_formats(value: str) -> list[str]:
     return names
 
 
-def check_columns(ctx: TableContext, schema: Schema | None) -> None:
-    """UsageError if the table has no columns yet. [EX9]"""
-    if schema is None:
-        raise UsageError(
-            f"{ctx.store.url} has no columns yet, without which no other engine can read it: "
-            "export it after the first write"
-        )
-
-
-def check_formats(
-    ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
-) -> None:
+def check_formats(ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str) -> None:
     """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
     the table as it is. snapshot: None: the table is to be created. [EX9]"""
     for format in parse_formats(value):
@@ -105,7 +94,6 @@ def check_formats(
         exporter.check(ctx, schema)
         if snapshot is not None:
             exporter.check_owner(ctx, snapshot)
-        if snapshot is not None and snapshot.schema is not None:
             exporter.check_files(ctx, entries_table(ctx, snapshot, in_order=False), snapshot)
 
 
@@ -135,7 +123,7 @@ def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
         exporter = FORMATS[format]
         try:
             head = ctx.open()
-            check_columns(ctx, head.snapshot.schema)
+            check_has_columns(head.snapshot.schema, ctx.store.url)
             exporter.export(ctx, head)
             exporter.before_deletion(ctx, head)
         except Exception as error:

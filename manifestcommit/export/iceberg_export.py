@@ -181,7 +181,7 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
     """The document of the head, which is the last version in it. [EX5]"""
     mapping = document.restrict(chosen_versions(head), head.version)
     current, entries = document.entries[head.version], document.entries
-    spec = spec_json(head.schema or Schema(fields=()), head.partition_by)
+    spec = spec_json(head.schema, head.partition_by)
     tags = {name: tag.version for name, tag in sorted(head.tags.items()) if tag.version in entries}
     made = {
         "format-version": 2,
@@ -255,7 +255,7 @@ _LAYOUT = "2"  # of manifests: another one gives them other names
 _MOST_BYTES = 256 << 20
 
 
-def check(ctx: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema) -> None:
     """UsageError or UnsupportedTypeError if Iceberg cannot express this. [EX9]"""
     url = data_url(ctx.store)
     if marks := sorted(set("#%?") & set(url)):
@@ -263,13 +263,12 @@ def check(ctx: TableContext, schema: Schema | None) -> None:
             f"the table's path {url} has {' and '.join(map(repr, marks))}, which readers of "
             "Iceberg take for something else: the table cannot be exported to it there"
         )
-    if schema is not None:
-        check_schema(schema)
+    check_schema(schema)
 
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Iceberg. [EX6] [EX9]"""
-    file_columns.check_ids(ctx, entries, snapshot.schema or Schema(fields=()))
+    file_columns.check_ids(ctx, entries, snapshot.schema)
 
 
 def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
@@ -434,17 +433,13 @@ class _Manifests:
     def check_head(self) -> None:
         """UsageError if Iceberg cannot read a file of the newest version; puts nothing. [EX9]"""
         snapshot = self._head.snapshot
-        if snapshot.schema is None:
-            return
         for key, entries in self._entries(snapshot):
             if entries is not None and entries.num_rows:
                 self._check(entries, snapshot)
                 self._checked.add(key)
 
     def put_list(self, snapshot: Snapshot) -> str:
-        files = []
-        if snapshot.schema is not None:
-            files = [file for file in self._files(snapshot) if file is not None]
+        files = [file for file in self._files(snapshot) if file is not None]
         data = list_bytes(files, snapshot.version)
         name = list_name(snapshot.version, _digest(data))
         put_shared(self._ctx, name, data)
@@ -491,9 +486,7 @@ class _Manifests:
     def _check(self, entries: pa.Table, snapshot: Snapshot) -> None:
         """Check files that were added, or that a rollback brought back, since the last export."""
         is_fresh = pc.greater(entries.column("added"), self._newest_checked)
-        schema, older = snapshot.schema, entries.filter(pc.invert(is_fresh))
-        assert schema is not None
-        doubtful = file_columns.of_others(older)
+        doubtful = file_columns.of_others(entries.filter(pc.invert(is_fresh)))
         if doubtful.num_rows:
             back = entries_since(self._ctx, self._head, self._newest_checked, snapshot, doubtful)
             check_files(self._ctx, back, snapshot)

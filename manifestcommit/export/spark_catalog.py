@@ -157,17 +157,16 @@ class _Shown(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-def check(ctx: TableContext, schema: Schema | None) -> None:
+def check(ctx: TableContext, schema: Schema) -> None:
     """UsageError or UnsupportedTypeError if Spark's catalog cannot express or reach it. [EX9]"""
     _base(ctx.store)
-    if schema is not None:
-        check_schema(schema)
+    check_schema(schema)
 
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if Spark's catalog would not read one of these files as readers do. [EX9]"""
     _check_names(ctx.store, entries)
-    fields = (snapshot.schema or _NONE).fields
+    fields = snapshot.schema.fields
     names = [field.file_name for field in fields if field.id in snapshot.partition_by]
     file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog", by_spark=True)
 
@@ -270,7 +269,7 @@ def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
     [EX10]"""
     _quoted_name(name)  # before anything is written
     export(ctx, head)
-    return create_table(name, head.snapshot.schema or _NONE, location(ctx.store))
+    return create_table(name, head.snapshot.schema, location(ctx.store))
 
 
 def before_deletion(ctx: TableContext, head: Head) -> None:
@@ -287,6 +286,3 @@ def unreached(
         shown = _shown(ctx.store)
         if shown is not None and shown.table_id == decided.table_id and is_dead(shown.version):
             yield info, f"version {shown.version}, which Spark's catalog shows, is expired"
-
-
-_NONE = Schema(fields=())

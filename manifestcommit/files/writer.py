@@ -163,8 +163,6 @@ def plan_for(
     constraints they must keep.
     """
     schema = schema or snapshot.schema
-    if schema is None:
-        raise UsageError(f"{url} has no columns yet, and no files")
     return WritePlan(
         url=url,
         job=job,

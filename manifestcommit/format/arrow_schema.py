@@ -107,14 +107,13 @@ def arrow_type(type: FieldType) -> pa.DataType:
 
 
 def marked_schemas(
-    schema: Schema | None, table_id: str, url: str, version: int
+    schema: Schema, table_id: str, url: str, version: int
 ) -> tuple[pa.Schema, pa.Schema]:
     """The columns as users see them, and as files have them; rows in either carry the mark of the
     version that they are read from. [CF17]"""
     mark = arrow_metadata(mark_of(table_id, url, version))
     logical, physical = (
-        arrow_schema(schema or Schema(fields=()), physical=is_physical, ids=False)
-        for is_physical in (False, True)
+        arrow_schema(schema, physical=is_physical, ids=False) for is_physical in (False, True)
     )
     return logical.with_metadata(mark), physical.with_metadata(mark)
 

@@ -485,16 +485,15 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("expired <= fence <= version does not hold")
     if (snapshot.parent_digest is None) != (snapshot.version == 1):
         raise ValueError("every version but the first has a parent_digest")
-    if snapshot.schema is not None:
+    if snapshot.schema.fields:
         check_schema(snapshot.schema)
-    fields = snapshot.schema.fields if snapshot.schema else ()
     partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
     if snapshot.constraints:
         check_constraints(snapshot.constraints)
         named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
-        if not named <= {field.id for _, field in walk(fields)}:
+        if not named <= {field.id for _, field in walk(snapshot.schema.fields)}:
             raise ValueError("a constraint names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)

@@ -438,7 +438,7 @@ def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
         raise UsageError(
             f"{shown(name)} is a member of a column, and only a whole column can be named here."
         )
-    known = ", ".join(repr(field.name) for field in schema.fields[:20])
+    known = ", ".join(repr(field.name) for field in schema.fields[:20]) or "none"
     raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
 
 

@@ -270,6 +270,18 @@ class Schema(Stored, frozen=True, kw_only=True):
     retired: tuple[str, ...] = ()
 
 
+NO_COLUMNS = Schema(fields=())  # of a table whose first write has not come yet
+
+
+def check_has_columns(schema: Schema, url: str) -> None:
+    """UsageError if the table at `url` has no columns yet."""
+    if not schema.fields:
+        raise UsageError(
+            f"{url} has no columns yet; nothing was done. Write its first rows with "
+            "mc.write(data, path)"
+        )
+
+
 @lru_cache(maxsize=1024)
 def decimal_parts(type_name: str) -> tuple[int, int] | None:
     """(precision, scale) of a "decimal(p,s)"; None if the name is not a valid decimal. [SC2]"""

@@ -45,7 +45,7 @@ _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is dec
 _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
-def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
+def partition_types(schema: Schema, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
     """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
     return tuple(field.type for field in partition_fields(schema, partition_by))
 

@@ -143,11 +143,9 @@ def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValu
     )
 
 
-def folder_columns(
-    schema: Schema | None, partition_by: tuple[int, ...]
-) -> tuple[PartitionColumn, ...]:
+def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[PartitionColumn, ...]:
     """The columns that the table's folders are made of, outermost first. [PT2]"""
-    fields = partition_fields(schema, partition_by) if schema is not None else ()
+    fields = partition_fields(schema, partition_by)
     return tuple(PartitionColumn(field.file_name, type_text(text_type(field))) for field in fields)
 
 
@@ -421,7 +419,7 @@ def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> Pa
     return dict(zip(partition_by, values, strict=True))
 
 
-def touch_texts(schema: Schema | None, touch: PartitionPattern) -> list[str]:
+def touch_texts(schema: Schema, touch: PartitionPattern) -> list[str]:
     """A pattern in the table's terms: "day=2013-01-01"; a column that it lacks by its id."""
     texts = []
     for id, value in touch.items():

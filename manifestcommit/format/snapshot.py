@@ -15,6 +15,7 @@ import msgspec
 
 from .entries import Count, Entry, Int64, ManifestRef, Time
 from .fields import (
+    NO_COLUMNS,
     Closed,
     Schema,
     Stored,
@@ -383,7 +384,7 @@ def columns_of(snapshot: Snapshot) -> Schema:
     """The columns of a version; one that a constraint keeps from null is not nullable. [CK8]"""
     never = {never_null(each) for each in snapshot.constraints.values()}
     return map_fields(
-        snapshot.schema or Schema(fields=()),
+        snapshot.schema,
         lambda f: msgspec.structs.replace(f, nullable=f.nullable and f.id not in never),
     )
 
@@ -440,7 +441,7 @@ class Snapshot(Stored, frozen=True, kw_only=True):
         clock: the writer's own time, where it is below `committed_at`.
         writer: the program that wrote it.
         commits: the jobs that this version carries.
-        schema: the columns; None: no data has arrived yet.
+        schema: the columns; a table has none before its first rows.
         partition_by: the ids of the columns that partition the table.
         manifests: the manifests that list files.
         added: the entries of files that are listed here instead of in a manifest.
@@ -496,7 +497,7 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     clock: Time | None = None
     writer: str
     commits: tuple[Commit, ...]
-    schema: Schema | None = None
+    schema: Schema = NO_COLUMNS
     partition_by: tuple[Count, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
     added: tuple[Entry, ...] = ()

@@ -95,14 +95,14 @@ def source_ids(partition_by: Iterable[int]) -> frozenset[int]:
     return frozenset(id & MAX_FIELD_ID for id in partition_by)
 
 
-def partition_fields(schema: Schema | None, partition_by: Sequence[int]) -> tuple[Field, ...]:
+def partition_fields(schema: Schema, partition_by: Sequence[int]) -> tuple[Field, ...]:
     """The partition columns, in order: columns of the schema, and for a transform a field with its
     id, the name of its folders and the type of its values. ValueError if one is none. [PT1] [PT4]
     """
     if not partition_by:
         return ()
     wanted = source_ids(partition_by)
-    by_id = {field.id: field for field in (schema.fields if schema else ()) if field.id in wanted}
+    by_id = {field.id: field for field in schema.fields if field.id in wanted}
     return tuple(_partition_field(by_id, id) for id in partition_by)
 
 
@@ -120,9 +120,9 @@ def _partition_field(by_id: dict[int, Field], id: int) -> Field:
     return Field(id=id, name=f"{source.file_name}_{suffix}", type=kind)
 
 
-def spelled(schema: Schema | None, partition_by: Sequence[int]) -> list[str]:
+def spelled(schema: Schema, partition_by: Sequence[int]) -> list[str]:
     """The partition columns as callers of `partition_by` write them: `day(ts)`, `country`."""
-    by_id = {field.id: field.name for field in (schema.fields if schema else ())}
+    by_id = {field.id: field.name for field in schema.fields}
     texts = []
     for id in partition_by:
         transform, name = transform_of(id), by_id.get(id & MAX_FIELD_ID)

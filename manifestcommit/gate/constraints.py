@@ -8,7 +8,7 @@ from ..commits.commit_loop import commit
 from ..errors import UsageError
 from ..format.change import Write
 from ..format.evolution import SchemaEdit, find_column, relax_column
-from ..format.fields import Field, Schema, shown
+from ..format.fields import Field, shown
 from ..format.snapshot import Constraint, Snapshot, never_null
 from ..log.table_context import TableContext
 from ..log.version_chain import Head
@@ -31,7 +31,7 @@ def add(ctx: TableContext, name: str, condition: str) -> Outcome:
         tried += 1
         head = ctx.open()
         snapshot = head.snapshot
-        constraint = bind(ctx, {name: condition}, _schema(ctx, head))[name]
+        constraint = bind(ctx, {name: condition}, snapshot.schema)[name]
         if bound is not None and bound.columns != constraint.columns:
             seen.clear()  # the names in it are other columns now
         bound = constraint
@@ -60,7 +60,7 @@ def drop(ctx: TableContext, name: str) -> Outcome:
 def require(ctx: TableContext, column: str) -> Outcome:
     """Let no row have a null in this column, by a constraint. [CK8]"""
     head = ctx.open()
-    field = find_column(_schema(ctx, head), column)
+    field = find_column(head.snapshot.schema, column)
     if not field.nullable or _not_null(head.snapshot, field):
         return _unchanged(head)
     name = not_null_name(field)
@@ -72,7 +72,7 @@ def require(ctx: TableContext, column: str) -> Outcome:
 def relax(ctx: TableContext, column: str) -> Outcome:
     """Let rows have a null in this column: drop what forbids it. [CK8] [SC5]"""
     head = ctx.open()
-    schema = _schema(ctx, head)
+    schema = head.snapshot.schema
     field = find_column(schema, column)
     names, edits = _not_null(head.snapshot, field), relax_column(schema, column)
     if not names and not edits:
@@ -83,12 +83,6 @@ def relax(ctx: TableContext, column: str) -> Outcome:
 def _not_null(snapshot: Snapshot, field: Field) -> list[str]:
     """The constraints that say that the column is never null, and no more."""
     return [name for name, each in snapshot.constraints.items() if never_null(each) == field.id]
-
-
-def _schema(ctx: TableContext, head: Head) -> Schema:
-    if head.snapshot.schema is None:
-        raise UsageError(f"{ctx.store.url} has no columns yet; nothing was changed")
-    return head.snapshot.schema
 
 
 def _same(ctx: TableContext, snapshot: Snapshot, name: str, new: Constraint) -> bool:

@@ -176,15 +176,12 @@ def check_change(
 ) -> Violation | None:
     """Check the files of a change against these constraints: by their bounds where these decide,
     else by reading them. [CK2]"""
-    assert head.schema is not None or change.initial is not None
-    base = change.initial if head.schema is None else head.schema
-    assert base is not None
-    own = own_state(head, change, apply_edits(base, change.edits))
+    own = own_state(head, change, apply_edits(change.initial or head.schema, change.edits))
     constraints = {name: head.constraints[name] for name in names}
     return first_violation(ctx, own, constraints)
 
 
-def own_state(head: Snapshot, change: Write, schema: Schema | None) -> Snapshot:
+def own_state(head: Snapshot, change: Write, schema: Schema) -> Snapshot:
     """A state that has the files which a change adds, and no others."""
     return msgspec.structs.replace(
         head,
@@ -206,7 +203,6 @@ def first_violation(
     """What violates the first of these constraints that any row of the snapshot violates. Only
     files are read whose bounds leave it open. seen: paths of files that were read and keep all of
     them, and need no second look. [CK2] [CK3]"""
-    assert snapshot.schema is not None
     for name, constraint in constraints.items():
         check = _check_of(name, constraint, snapshot.schema, physical=False)
         found = _found(ctx, snapshot, check, set() if seen is None else seen)
@@ -218,7 +214,6 @@ def first_violation(
 def expected(ctx: TableContext, snapshot: Snapshot, condition: str) -> Violation | None:
     """What violates a condition that is no constraint of the table, among the snapshot's rows.
     UsageError as for `bind`. [CK6]"""
-    assert snapshot.schema is not None
     what = "the check expect"
     bound = _bound(ctx, what, condition, snapshot.schema)
     try:
@@ -231,8 +226,8 @@ def expected(ctx: TableContext, snapshot: Snapshot, condition: str) -> Violation
 
 def texts_of(snapshot: Snapshot) -> dict[str, str]:
     """The conditions of the table's constraints, by their names."""
-    schema = snapshot.schema or Schema(fields=())
-    return {name: text_of(each, schema) for name, each in sorted(snapshot.constraints.items())}
+    named = sorted(snapshot.constraints.items())
+    return {name: text_of(each, snapshot.schema) for name, each in named}
 
 
 def text_of(constraint: Constraint, schema: Schema) -> str:

@@ -352,7 +352,6 @@ class ManifestReader:
 
     def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
         """The live entries of one manifest. [OB9]"""
-        assert snapshot.schema is not None
         table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
         return manifest_table.from_table(
             table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added
@@ -360,7 +359,6 @@ class ManifestReader:
 
     def inlined(self, snapshot: Snapshot) -> pa.Table:
         """The entries inlined in the snapshot, as a manifest's table. No request. [OB5]"""
-        assert snapshot.schema is not None
         try:
             return manifest_table.to_table(
                 snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
@@ -497,7 +495,6 @@ def _key(ref: ManifestRef, partition_by: Sequence[int]) -> tuple[Hashable, ...]:
 
 def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
     """Columns of a manifest in the snapshot's types, with each entry's version. [OB6] [OB13]"""
-    assert snapshot.schema is not None  # a table without a schema has no files
     try:
         table = manifest_table.align(
             table, schema=snapshot.schema, partition_by=snapshot.partition_by

@@ -721,7 +721,7 @@ class Exporter(Protocol):
     def export_formats(self, ctx: TableContext, head: Head) -> object: ...
 
     def check_formats(
-        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str
     ) -> None:
         """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot
         express the table. snapshot: None: the table is to be created. [EX9]"""

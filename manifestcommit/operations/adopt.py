@@ -717,7 +717,6 @@ class _Pending:
 
     def _edits(self, head: Head) -> tuple[SchemaEdit, ...]:
         """The columns that the folder has beyond those that the table was created with."""
-        assert head.snapshot.schema is not None
         return (
             ()
             if head.snapshot.schema == self._schema

@@ -32,6 +32,7 @@ from ..format.evolution import (
 from ..format.fields import (
     FieldType,
     Schema,
+    check_has_columns,
     is_text,
     is_unicode,
     parse_type,
@@ -217,8 +218,7 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
     """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
     commute with it. default: of the column that is added, in all rows. [SC6] [CF8] [SC11]"""
     head = ctx.open()
-    if head.snapshot.schema is None:
-        raise UsageError(f"{ctx.store.url} has no columns yet")
+    check_has_columns(head.snapshot.schema, ctx.store.url)
     edits = edit(head.snapshot.schema, head.snapshot.partition_by)
     if not edits:  # the schema is as requested already
         return Outcome(
@@ -237,7 +237,6 @@ def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, 
     constraint names one that is to be dropped, or could not be evaluated any more, or an export
     could not go on. [GC20] [CK3] [EX9]"""
     check_unsorted(snapshot, {edit.id for edit in edits if edit.kind in ("drop", "rename")})
-    assert snapshot.schema is not None
     edited = apply_edits(snapshot.schema, edits)
     _check_exports(ctx, snapshot, edited)
     if not snapshot.constraints:
@@ -270,7 +269,7 @@ def _check_exports(ctx: TableContext, snapshot: Snapshot, edited: Schema) -> Non
 
 def partitioned(names: Sequence[str], snapshot: Snapshot) -> tuple[int, ...]:
     """What these names partition the table by; UsageError where that cannot be. [SC13] [GC20]"""
-    by = partitioning.check_partition_by(snapshot.schema or Schema(fields=()), names)
+    by = partitioning.check_partition_by(snapshot.schema, names)
     check_unsorted(snapshot, by)
     return by
 
@@ -279,7 +278,7 @@ def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> O
     """Set properties, or remove those that are None, in a commit; the last one wins. [CM9]"""
     head = ctx.open()
     schema, by = head.snapshot.schema, head.snapshot.partition_by
-    partitions = [field.name for field in schema.fields if field.id in by] if schema else []
+    partitions = [field.name for field in schema.fields if field.id in by]
     _check_properties(ctx, properties, schema, head.snapshot, partitions)
     return commit(ctx, head, _change(ctx, head, "properties", properties=dict(properties)))
 
@@ -307,7 +306,7 @@ def _change(
 def _check_properties(
     ctx: TableContext,
     properties: Mapping[Any, Any],
-    schema: Schema | None,
+    schema: Schema,
     snapshot: Snapshot | None,
     partition_by: Sequence[str],
 ) -> None:
@@ -342,7 +341,7 @@ def _check_properties(
             check_upkeep(name, value)
         elif name == SORT_BY:
             if value is not None:
-                property_fields(value, schema or Schema(fields=()), partition_by)
+                property_fields(value, schema, partition_by)
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {shown(value)}")
 
@@ -354,9 +353,9 @@ def _check_author_parts(value: str | None) -> None:
         raise UsageError(f"property {AUTHOR_PROPERTY!r} is {shown(value)}: {error}") from None
 
 
-def _check_bloom_columns(value: str, schema: Schema | None) -> None:
+def _check_bloom_columns(value: str, schema: Schema) -> None:
     """Check that the value names columns of the table that can have a Bloom filter. [DF11]"""
-    fields = {field.name: field for field in schema.fields} if schema is not None else {}
+    fields = {field.name: field for field in schema.fields}
     for column in bloom_names(value):
         if column not in fields:
             raise UsageError(

@@ -103,20 +103,17 @@ class SmallFiles:
         self._keep = (
             sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
         )
-        self._removed: dict[str, int] = {}
-        self._counted: list[_Counted] = []
-        if snapshot.schema is not None:  # otherwise it has no files
-            self._types = partition_types(snapshot.schema, snapshot.partition_by)
-            with raise_if_expired(ctx.store, snapshot.version):
-                self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
-                self._counted = list(
-                    map_in_batches(
-                        ctx.store,
-                        self._count,
-                        [None, *snapshot.manifests],
-                        few=_MANIFESTS_AT_ONCE,
-                    )
+        self._types = partition_types(snapshot.schema, snapshot.partition_by)
+        with raise_if_expired(ctx.store, snapshot.version):
+            self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
+            self._counted = list(
+                map_in_batches(
+                    ctx.store,
+                    self._count,
+                    [None, *snapshot.manifests],
+                    few=_MANIFESTS_AT_ONCE,
                 )
+            )
         self.partitions = self._in_order()
 
     def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
@@ -661,7 +658,6 @@ def _chosen(
         raise UsageError(
             "where chooses partitions, and this table is not partitioned; leave it out"
         )
-    assert snapshot.schema is not None
     fields = partition_fields(snapshot.schema, snapshot.partition_by)
     columns = {
         field.name: values.to_array([values_of[at] for values_of in partitions], field.type)

@@ -270,8 +270,7 @@ def _touched(
 
 
 def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
-    if snapshot.schema is not None:
-        yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
+    yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
 
 
 def _dropped_keys(

@@ -125,7 +125,7 @@ class Sorting(NamedTuple):
 
 def sorting_of(snapshot: Snapshot, asked: Sequence[str] | None = None) -> Sorting:
     """By what compaction sorts: by what is asked for, else by the table's property. [GC20]"""
-    schema = snapshot.schema or Schema(fields=())
+    schema = snapshot.schema
     partitions = {field.name for field in schema.fields if field.id in snapshot.partition_by}
     if asked is not None:
         try:
@@ -147,7 +147,7 @@ def check_unsorted(snapshot: Snapshot, changed: Collection[int]) -> None:
     renamed, or to partition the table, whether or not the property is applied. [GC20]"""
     text = snapshot.properties.get(SORT_BY, "")
     named = {name.strip().lower() for name in text.split(",")}
-    for field in snapshot.schema.fields if snapshot.schema else ():
+    for field in snapshot.schema.fields:
         if field.id in changed and field.name.lower() in named:
             raise UsageError(
                 f"the property {SORT_BY!r} ({text}) names the column {field.name!r}; nothing was "

@@ -427,10 +427,9 @@ class Contents:
             known = self._listed.setdefault(ref.path, [])
             listed = next((reading for reading in known if reading.ref == ref), None)
             if listed is None:
-                schema = snapshot.schema or Schema(fields=())
                 listed = _Listed(
                     ref=ref,
-                    schema=schema,
+                    schema=snapshot.schema,
                     partition_by=snapshot.partition_by,
                     version=snapshot.version,
                     removed=gone,
@@ -443,10 +442,9 @@ class Contents:
     def _check_inlined(self, snapshot: Snapshot, is_head: bool) -> None:
         fresh = [entry for entry in snapshot.added if entry.path not in self._above]
         self._above = frozenset(entry.path for entry in snapshot.added)
-        schema = snapshot.schema or Schema(fields=())
         try:
             manifest_table.check_values(
-                snapshot.added, schema=schema, partition_by=snapshot.partition_by
+                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
             )
         except ValueError as error:  # no reader can read any file of this version
             self._report(
@@ -460,7 +458,7 @@ class Contents:
         sizes = [entry.bytes for entry in fresh]
         good = self._look(hashes(paths), sizes, paths.__getitem__, snapshot.version)
         if self._files is not None:
-            self._files.add([fresh[at] for at in good], schema, snapshot.partition_by)
+            self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
             self._live.add(hashes(entry.path for entry in snapshot.added))
             self._count(

@@ -194,7 +194,7 @@ def create(
     table_id: str,
     job: str,
     commit_id: str,
-    schema: Schema | None,
+    schema: Schema,
     partition_by: tuple[int, ...],
     properties: Mapping[str, str],
     sources: Mapping[str, Position] | None = None,
@@ -621,9 +621,9 @@ def _taken(
     )
 
 
-def _schema(head: Snapshot, change: Write) -> Schema | None:
-    if change.initial is not None or head.schema is None:
-        return change.initial  # the table has no schema, or no commit has used the one that it has
+def _schema(head: Snapshot, change: Write) -> Schema:
+    if change.initial is not None:
+        return change.initial  # the table has no columns, or no commit has used those that it has
     return apply_edits(head.schema, change.edits) if change.edits else head.schema
 
 
@@ -637,7 +637,7 @@ def _former_folders(
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
     """By what else than its partition columns the folders of the table's files were made: where
     they become others, gc must still know its own. [GC5] [CF13]"""
-    if base.schema is None or base.partition_by == partition_by:
+    if not base.schema.fields or base.partition_by == partition_by:
         return base.former_folders
     before = tuple(
         (column.name, column.type) for column in folder_columns(base.schema, base.partition_by)
@@ -820,7 +820,6 @@ def lay_out(
         initial = schema = assign_new_ids(relaxed(data), new_id)
         own = check_partition_by(initial, names or ())
     before = schema or snapshot.schema
-    assert before is not None
     if replaces and schema is None:
         return _replacing(snapshot, assign_new_ids(data, new_id), names)
     is_own = initial is not None or layout.repartitions
@@ -849,7 +848,6 @@ def lay_out(
 
 def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
     """The layout of rows that replace all, with the table's columns and partitions. [SC10]"""
-    assert snapshot.schema is not None
     edits = replace(snapshot.schema, data)
     after = apply_edits(snapshot.schema, edits)
     if names is None:
@@ -939,8 +937,6 @@ def replaced(
     if given is None:
         return Overwrite(scope=({},), conflict=conflict)
     schema = layout.schema or snapshot.schema
-    if schema is None:
-        raise UsageError("overwrite names partitions, but the table has no columns yet")
     return Overwrite(
         scope=(parse_static(schema, layout.partitioning(snapshot), given),), conflict=conflict
     )
@@ -949,7 +945,7 @@ def replaced(
 def check_inside(
     overwrite: Overwrite | None,
     touched: Sequence[PartitionPattern],
-    schema: Schema | None,
+    schema: Schema,
     given: object,
 ) -> None:
     """Refuse rows outside a static overwrite's partitions: a rerun would repeat them. [PT3]"""
@@ -967,7 +963,6 @@ def check_inside(
 
 def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> bool:
     """Whether the columns that an earlier, uncommitted first write gave the table fit this data."""
-    assert snapshot.schema is not None
     there, here = (
         [(field.name, type_text(field.type)) for field in schema.fields]
         for schema in (snapshot.schema, data)

@@ -120,7 +120,7 @@ def needs_winners(change: Change) -> bool:
 
 def is_unborn(head: Snapshot) -> bool:
     """Whether a first write created the table, and nothing has been committed since. [CF18]"""
-    return head.provisional and head.schema is not None
+    return head.provisional and bool(head.schema.fields)
 
 
 def table_exists(
@@ -142,29 +142,23 @@ def schema_is_other(
     """The schema change does not commute, or files were written with a column that the table no
     longer has in that form. [CF8]"""
     if change.initial is not None:
-        if head.schema is None or head.provisional:
+        if not head.schema.fields or head.provisional:
             return None
         return Conflict(
             rule="schema",
             mine="gives the table its first columns",
             winner="another first write was committed before",
         )
-    try:
-        result = (
-            apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
+    # a rollback went back to before the table had columns
+    if not head.schema.fields and (change.edits or change.schema is not None):
+        return Conflict(
+            rule="schema", mine=change.operation, winner="the table has no columns any more"
         )
+    try:
+        result = apply_edits(head.schema, change.edits) if change.edits else head.schema
     except SchemaConflict as clash:
         return Conflict(
             rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash)
-        )
-    if result is None:  # a rollback went back to before the table had a schema
-        uses = change.edits or change.schema is not None
-        return (
-            Conflict(
-                rule="schema", mine=change.operation, winner="the table has no columns any more"
-            )
-            if uses
-            else None
         )
     if change.schema is None or change.schema.fields == result.fields:
         return None
@@ -214,7 +208,7 @@ def partitioning_is_other(
     scope = () if change.overwrite is None else change.overwrite.scope
     named = tuple(dict.fromkeys(id for touch in scope for id in touch))
     fits = change.partition_by in (None, head.partition_by) and {*named} <= {*head.partition_by}
-    if fits or change.initial is not None or change.repartitions or head.schema is None:
+    if fits or change.initial is not None or change.repartitions or not head.schema.fields:
         return None
     return Conflict(
         rule="partitioning",
@@ -653,7 +647,7 @@ def constrained_column_is_gone(
 ) -> Conflict | None:
     """The change drops a column that a constraint of the table names, or adds a constraint that
     names a column which the table no longer has. [CK3]"""
-    if head.schema is None or not (change.edits or change.constrain):
+    if not head.schema.fields or not (change.edits or change.constrain):
         return None
     fields = apply_edits(head.schema, change.edits).fields
     columns = {field.id for _, field in walk(fields)}

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ..commits.two_phase import JobInfo, list_jobs
-from ..format.fields import Field, Schema, type_text
+from ..format.fields import NO_COLUMNS, Field, Schema, type_text
 from ..format.snapshot import Commit, Snapshot
 from ..format.transforms import partition_fields
 from ..format.values import python_rows
@@ -179,7 +179,7 @@ class HistoryReducer:
     def add(self, snapshot: Snapshot) -> None:
         """Take the next older version."""
         if self._newer is not None:
-            self._note_change(snapshot.schema or Schema(fields=()), self._newer)
+            self._note_change(snapshot.schema, self._newer)
         self._newer, self._read = snapshot, snapshot.version
         bucket = self._bucket(snapshot)
         bucket.first = snapshot.version
@@ -219,7 +219,7 @@ class HistoryReducer:
     def view(self) -> HistoryView:
         """The result, once all versions were added."""
         if self._newer is not None and self._newer.version == 1:
-            self._note_change(Schema(fields=()), self._newer)
+            self._note_change(NO_COLUMNS, self._newer)
         return HistoryView(
             first=self._read,
             last=self._high,
@@ -248,7 +248,7 @@ class HistoryReducer:
         return self._buckets[at]
 
     def _note_change(self, before: Schema, newer: Snapshot) -> None:
-        after = newer.schema or Schema(fields=())
+        after = newer.schema
         if before == after:
             return
         if len(self._changes) >= CHANGES:
@@ -428,8 +428,6 @@ def _jobs(ctx: TableContext) -> tuple[tuple[JobInfo, ...], dict[str, int]]:
 
 
 def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
-    if snapshot.schema is None:
-        return FilesReducer(()).view()
     fields = partition_fields(snapshot.schema, snapshot.partition_by)
     reducer = FilesReducer(tuple(field.name for field in fields))
     with raise_if_expired(ctx.store, snapshot.version):

@@ -30,6 +30,7 @@ from ..filter.predicate import key_columns
 from ..format.arrow_schema import arrow_schema
 from ..format.evolution import find_column
 from ..format.fields import (
+    NO_COLUMNS,
     Field,
     Schema,
     arrow_metadata,
@@ -400,7 +401,7 @@ def change_between(
     """What became of the files from one version to the next one, if anything did: all of them
     change where these columns do without any file. [CH6] Replacing files changes no row [GC11],
     but where it drops a member of these columns. [SC12]"""
-    if changes_every_row(columns, _fields(before), _fields(snapshot), snapshot.commits):
+    if changes_every_row(columns, before.schema.fields, snapshot.schema.fields, snapshot.commits):
         removed, added = (entries_table(ctx, each) for each in (before, snapshot))
     elif all(commit.operation == REPLACE for commit in snapshot.commits):
         return []
@@ -427,7 +428,13 @@ def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
 def empty_before(first: Snapshot) -> Snapshot:
     """The state before a table's first version."""
     return msgspec.structs.replace(
-        first, manifests=(), added=(), removed={}, removed_runs=(), schema=None, partition_by=()
+        first,
+        manifests=(),
+        added=(),
+        removed={},
+        removed_runs=(),
+        schema=NO_COLUMNS,
+        partition_by=(),
     )
 
 
@@ -451,7 +458,7 @@ def check_columns(
     """SchemaMismatchError if files between cannot be read as the columns of `end`. [CH6]"""
     for each in changes:
         for files in (each.removed, each.added):
-            there = _fields(files.snapshot)
+            there = files.snapshot.schema.fields
             reasons = unreadable_columns(columns, there, later=False, void=True)
             if reasons and files.entries.num_rows:
                 raise SchemaMismatchError(
@@ -499,10 +506,6 @@ def _without_contents(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
-    return snapshot.schema.fields if snapshot.schema is not None else ()
-
-
 # Rows of one version as the columns of another: by their ids, whatever their names are.
 
 
@@ -532,7 +535,7 @@ def plan_changes(
     """What is to be read, or the error that says why not; no data file was opened. [CH1] [CH6]"""
     head, newest = open_range(ctx, start, end)
     last = newest.snapshot
-    shown, keys = chosen_columns(last.schema or Schema(fields=()), on, columns)
+    shown, keys = chosen_columns(last.schema, on, columns)
     versions = version_changes(ctx, head, newest, start, shown)
     if not shown and versions:
         raise UsageError(
@@ -615,7 +618,7 @@ def rows_of_change(
 
 def _rows_of(ctx: TableContext, files: Files, columns: Sequence[Field]) -> Batches:
     """The rows of files as the version that lists them has them, in these columns. [CH6]"""
-    there = {field.id: field for field in (files.snapshot.schema or Schema(fields=())).fields}
+    there = {field.id: field for field in files.snapshot.schema.fields}
     names = [there[field.id].name for field in columns if field.id in there]
     rows = scan(ctx, files.snapshot, files.entries, names)
     return (as_columns(batch, there, columns) for batch in rows)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
 from ..commits.prepared_job import JointUnit, Pinned, TablePart
-from ..errors import DataFileMissingError, ManifestCommitError, UsageError
+from ..errors import DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     DataFileWriter,
     WritePlan,
@@ -41,7 +41,16 @@ from ..format.arrow_schema import (
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
-from ..format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType, arrow_marks
+from ..format.fields import (
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    arrow_marks,
+    check_has_columns,
+)
 from ..format.partitioning import PartitionPattern, bounded
 from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ..format.transforms import partition_fields
@@ -191,8 +200,7 @@ class RowChange(JointUnit):
         if key is not None:
             self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
-        if self.snapshot.schema is None:
-            raise UsageError(f"{ctx.store.url} has no columns yet, and no rows")
+        check_has_columns(self.schema, ctx.store.url)
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
@@ -216,7 +224,6 @@ class RowChange(JointUnit):
     @property
     def schema(self) -> Schema:
         """The columns of the snapshot: a table without any has no rows to change."""
-        assert self._state.schema is not None
         return self._state.schema
 
     @property
@@ -322,8 +329,8 @@ class RowChange(JointUnit):
             names |= {info.name for info in store.list("") if self.job_id in info.name}
         store.delete(sorted(names))
 
-    def takes(self) -> tuple[Schema | None, tuple[int, ...]]:
-        return self.snapshot.schema, self.snapshot.partition_by
+    def takes(self) -> tuple[Schema, tuple[int, ...]]:
+        return self.schema, self.snapshot.partition_by
 
     def change(self) -> Write:
         """The change that would be committed now."""

@@ -158,7 +158,6 @@ def _rewrite(
 ) -> None:
     """Replace these files of the version before by files of the new columns and partitions."""
     ctx, after = change.ctx, change.schema
-    assert before.schema is not None
     there = {field.id: field for field in before.schema.fields}
     added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
 

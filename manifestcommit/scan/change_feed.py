@@ -23,7 +23,7 @@ from ..errors import (
     UsageError,
     VersionNotFoundError,
 )
-from ..format.fields import Field, Schema
+from ..format.fields import Field
 from ..format.snapshot import Commit, Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, missing_version, newest_above, read_object
@@ -188,9 +188,8 @@ class VersionFeed(ABC, Generic[T]):
 
     def _unreadable(self, snapshot: Snapshot) -> SchemaMismatchError | None:
         """Why files of this version cannot be read as the stream's columns."""
-        there = snapshot.schema.fields if snapshot.schema else ()
         later = snapshot.version > self._pinned
-        if not (reasons := unreadable_columns(self._columns, there, later=later)):
+        if not (reasons := unreadable_columns(self._columns, snapshot.schema.fields, later=later)):
             return None
         return SchemaMismatchError(
             f"version {snapshot.version} of {self._url} {self._gives} files that the stream cannot "
@@ -368,12 +367,7 @@ class Feed(VersionFeed[File]):
         refusal = self._unreadable(snapshot) if given else None
         if refusal is None:
             known = [
-                constants_in(
-                    table,
-                    snapshot.schema or Schema(fields=()),
-                    snapshot.partition_by,
-                    self._ctx.store.url,
-                )
+                constants_in(table, snapshot.schema, snapshot.partition_by, self._ctx.store.url)
                 for table in tables
             ]
             return Given(files=given, constants=united(known))

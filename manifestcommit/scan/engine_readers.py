@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UsageError
 from ..format import arrow_schema
 from ..format.fields import (
     MAX_FIELD_ID,
@@ -24,6 +23,7 @@ from ..format.fields import (
     Schema,
     StructType,
     WireValue,
+    check_has_columns,
     decimal_parts,
     members,
     walk,
@@ -58,11 +58,7 @@ def duckdb_relation(
     ctx: TableContext, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection
 ) -> duckdb.DuckDBPyRelation:
     """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
-    if snapshot.schema is None:
-        raise UsageError(
-            f"{ctx.store.url} has no columns yet, and DuckDB knows no relation without any; "
-            "write into the table first"
-        )
+    check_has_columns(snapshot.schema, ctx.store.url)  # DuckDB knows no relation without any
     schema = snapshot.schema
     release = _release("duckdb")
     own, others = _split(ctx, snapshot, lambda kind: _duckdb_reads(kind, release))
@@ -90,7 +86,7 @@ def polars_frame(ctx: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
 
     own, others = _split(ctx, snapshot, _polars_reads)
     parts = []
-    if own.num_rows and snapshot.schema is not None:
+    if own.num_rows:
         # Polars takes columns and the number of rows from the first file: the newest has them all
         own = own.sort_by([("added", "descending"), ("rows", "descending")])
         parts.append(_polars_scan(own.column("path").to_pylist(), snapshot.schema))
@@ -114,12 +110,11 @@ def _split(
 
     entries = planning.entries_table(ctx, snapshot)
     filesystem, base = ctx.store.filesystem()
-    schema = snapshot.schema or Schema(fields=())
     most = MOST_PARTITIONED_FILES if snapshot.partition_by else MOST_FILES
     if (
         not isinstance(filesystem, LocalFileSystem)
         or entries.num_rows > most
-        or not all(reads(field.type) for _, field in walk(schema.fields))
+        or not all(reads(field.type) for _, field in walk(snapshot.schema.fields))
     ):
         return entries.slice(0, 0), entries
     is_own = pc.is_valid(entries.column("digest"))

@@ -162,8 +162,7 @@ class ManifestSource:
     def __init__(self, snapshot: Snapshot) -> None:
         self._references = snapshot.manifests
         self._partition_by = snapshot.partition_by
-        schema = snapshot.schema or Schema(fields=())
-        self._leaves = _comparable_fields(schema, snapshot.partition_by)
+        self._leaves = _comparable_fields(snapshot.schema, snapshot.partition_by)
 
     @property
     def rows(self) -> pa.Array:
@@ -291,8 +290,6 @@ def entries_table(
     bounds may match, several if a filter reads it by parts. SnapshotExpiredError if gc deleted a
     manifest because the version expired.
     """
-    if snapshot.schema is None:
-        return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
     if predicate is None:
         tables = _of_each(ctx, snapshot, snapshot.manifests, lambda live: live)
     else:
@@ -309,7 +306,6 @@ def entries_table(
 def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
     """The live entries with one of these paths, in no particular order. One request per manifest
     that may have any. [OB6]"""
-    assert snapshot.schema is not None
     ordered, wanted = sorted(paths), pa.array(paths, pa.string())
 
     def may_have(ref: ManifestRef) -> bool:
@@ -398,7 +394,6 @@ def _matching_groups(
     """The numbers of the row groups of each manifest that may match, by their statistics. [RD12]"""
     if not parts:
         return
-    assert snapshot.schema is not None
     may_have = may_match(predicate, RowGroupSource(parts, snapshot.schema, snapshot.partition_by))
     at = 0
     for part in parts:
@@ -407,7 +402,6 @@ def _matching_groups(
 
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
-    assert snapshot.schema is not None
     return table.filter(
         may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate))
     )
@@ -422,7 +416,6 @@ def _matching_rows(
     if parts is None:
         return _matching_entries(ctx.manifests.live(ref, snapshot, removed), snapshot, predicate)
     schema, partition_by = snapshot.schema, snapshot.partition_by
-    assert schema is not None
     if not groups:
         return parts.schema.empty_table()
     wanted = columns_for(predicate, schema, partition_by)
@@ -480,7 +473,7 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
 
     A partition column with the name of one of these columns is called `partition.<name>`.
     """
-    schema = snapshot.schema or Schema(fields=())
+    schema = snapshot.schema
     columns: dict[str, pa.ChunkedArray | pa.Array] = {"path": table.column("path")}
     for partition in partition_fields(schema, snapshot.partition_by):
         name, field_id = partition.name, partition.id
@@ -563,11 +556,8 @@ def differing_entries(
 
 
 def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
-    schema = snapshot.schema
-    return (
-        entries
-        if schema is None
-        else manifest_table.unite([entries], schema=schema, partition_by=snapshot.partition_by)
+    return manifest_table.unite(
+        [entries], schema=snapshot.schema, partition_by=snapshot.partition_by
     )
 
 

@@ -77,7 +77,7 @@ def read_snapshot(
 ) -> DataFrame:
     """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""
     check_running(spark)
-    schema = snapshot.schema or Schema(fields=())
+    schema = snapshot.schema
     columns = [columns] if isinstance(columns, str) else columns
     wanted = (
         None if columns is None else [evolution.find_column(schema, name).name for name in columns]

@@ -72,8 +72,8 @@ def read_entries(
     entries: rows of `scan.planning.entries_table` of this snapshot, or of an older one whose
     files are still live.
     """
-    if snapshot.schema is not None:  # values are rewritten as they are read
-        snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
+    # values are rewritten as they are read
+    snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
     return read_snapshot(
         spark,
         url,

@@ -24,6 +24,7 @@ from ..format.fields import (
     PRIMITIVES,
     Field,
     Schema,
+    check_has_columns,
     decimal_parts,
     is_primitive,
     mark_of,
@@ -270,8 +271,7 @@ class Reads:
         if reference.problem:
             raise refusal(f"{name!r}: {reference.problem}", "a query that says it otherwise")
         table, snapshot = place.table(), self.snapshot(place, reference.travel)
-        if snapshot.schema is None:
-            raise UsageError(f"{table.url} has no columns yet, and no rows; nothing was done")
+        check_has_columns(snapshot.schema, table.url)
         columns, where = _needed(need, snapshot.schema)
         key = (table.url, snapshot.version, columns, where)
         if key not in self._frames:
@@ -374,7 +374,8 @@ class Execution:
     def insert(self, statement: sql.Insert) -> Outcome:
         place = self._names.changed(statement.target)
         snapshot = self._reads.snapshot(place)
-        schema = _schema(place, snapshot)
+        schema = snapshot.schema
+        check_has_columns(schema, place.table().url)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
             return self._noted(place).overwrite_where(
@@ -410,7 +411,7 @@ class Execution:
         if any(
             clause.values is None and clause.kind != "delete" for some in clauses for clause in some
         ):
-            _check_all_columns(source, _schema(place, snapshot))
+            _check_all_columns(source, snapshot.schema)
         simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
         is_whole = all(simple) and not statement.by_source and statement.where is None
         matched, unmatched, by_source = (
@@ -448,15 +449,6 @@ _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
 }
-
-
-def _schema(place: Place, snapshot: Snapshot) -> Schema:
-    if snapshot.schema is None:
-        raise UsageError(
-            f"{place.table().url} has no columns yet; nothing was done. Write its first rows with "
-            "mc.write(df, path)"
-        )
-    return snapshot.schema
 
 
 def _check_all_columns(source: DataFrame, schema: Schema) -> None:

@@ -89,7 +89,7 @@ class _Search:
 
     def __init__(self, ctx: TableContext, condition: Any) -> None:
         self._ctx, self._head = ctx, ctx.open().snapshot
-        schema = self._head.schema or Schema(fields=())
+        schema = self._head.schema
         self._condition = condition
         self._now = View(frozenset(), understood_here(condition, schema, "where"), schema)
         self._views: dict[frozenset[Any], View | None] = {self._now.ids: self._now}
@@ -152,8 +152,6 @@ class _Search:
         snapshot = head.snapshot
         if snapshot.table_id != self._head.table_id:
             return True
-        if snapshot.schema is None:
-            return False
         if any(self._folder_tells(name) for name in snapshot.condemned):
             return True  # gc forgets these names in time
         told = []  # of all: each manifest is read, and each file looked at
@@ -187,7 +185,7 @@ class _Search:
         known = {field.id for field in view.schema.fields}
         former = [
             msgspec.structs.replace(field, name=f"#{field.id}", physical=field.file_name)
-            for field in (snapshot.schema or view.schema).fields
+            for field in snapshot.schema.fields
             if field.id in snapshot.partition_by and field.id not in known
         ]
         schema = Schema(fields=(*view.schema.fields, *former))
@@ -226,8 +224,7 @@ class _Search:
             if named <= touch.keys()
             for values in [tuple(touch.get(each) for each in at.partition_by)]
         ]
-        schema, by = at.schema or view.schema, at.partition_by
-        entries = manifest_table.to_table(touched, schema=schema, partition_by=by)
+        entries = manifest_table.to_table(touched, schema=at.schema, partition_by=at.partition_by)
         return bool(_matching(entries, at, view).num_rows)
 
     def _count(self, path: str, entries: pa.Table, at: Snapshot, view: View) -> None:
@@ -281,12 +278,8 @@ class _Search:
         return bool((self._columns - {*held}) & folders)
 
     def _of_files(self) -> Iterator[Holder]:
-        live: set[str] = set()
-        if self._head.schema is not None:
-            entries = entries_table(
-                self._ctx, self._head, self._now.wanted.predicate, in_order=False
-            )
-            live.update(entries.column("path").to_pylist())
+        entries = entries_table(self._ctx, self._head, self._now.wanted.predicate, in_order=False)
+        live = {*entries.column("path").to_pylist()}
         own = horizon_of(self._head).own
         for path, rows in self._files.items():
             if rows == 0:
@@ -399,7 +392,7 @@ def _former(schema: Schema) -> Schema | None:
 def _matching(entries: pa.Table, at: Snapshot, view: View) -> pa.Table:
     """The entries of files that may hold such rows."""
     predicate = view.wanted.predicate
-    source = EntrySource(entries, at.schema or view.schema, at.partition_by, predicate)
+    source = EntrySource(entries, at.schema, at.partition_by, predicate)
     return entries.filter(may_match(predicate, source))
 
 

@@ -24,7 +24,7 @@ from ..filter.arrow_expression import parse_expression
 from ..filter.predicate import Predicate
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import arrow_schema, evolution
-from ..format.fields import Schema, arrow_metadata, mark_of
+from ..format.fields import arrow_metadata, mark_of
 from ..format.snapshot import Snapshot
 from ..job import Path
 from ..log.table_context import TableContext, gate
@@ -118,7 +118,7 @@ def without_spark(
     pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
     session is active. UsageError where it is not a condition, or none is. now_us: for a read, which
     evaluates it once. [RC8]"""
-    if not isinstance(condition, str) or snapshot.schema is None:
+    if not isinstance(condition, str):
         is_arrow = isinstance(condition, pc.Expression)
         return condition, predicate_of(name, condition, snapshot) if is_arrow else None
     check_meaning(name, [condition], spark)
@@ -143,7 +143,7 @@ def predicate_of(
 ) -> Predicate | None:
     """What planning may take from the condition; None: all rows. UsageError where it is none over
     this snapshot's columns. [RD6]"""
-    if condition is None or snapshot.schema is None:
+    if condition is None:
         return None
     if isinstance(condition, pc.Expression):
         columns = arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
@@ -207,7 +207,7 @@ class TableReads:
             totals, schema = head.snapshot.totals, head.snapshot.schema
             members |= {"version read last": head.version, "files": totals.files}
             members |= {"rows": totals.rows, "bytes": totals.bytes}
-            members |= {"columns": [field.name for field in schema.fields] if schema else ""}
+            members |= {"columns": [field.name for field in schema.fields]}
         return html_members(members.items())
 
     @property
@@ -373,7 +373,7 @@ class TableReads:
         names = chosen(snapshot, columns)
         given = filter
         filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
-        if is_for_spark(filter) and snapshot.schema is not None:
+        if is_for_spark(filter):
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate)
         dataset = open_dataset(self._ctx, snapshot, entries)
@@ -960,13 +960,11 @@ class TableReads:
 def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
     """The columns as the table names them; None: all. UsageError where it has no such column."""
     names = [columns] if isinstance(columns, str) else columns
-    known = snapshot.schema or Schema(fields=())
-    return names and [evolution.find_column(known, name).name for name in names]
+    return names and [evolution.find_column(snapshot.schema, name).name for name in names]
 
 
 def _arrow_schema(snapshot: Snapshot) -> pa.Schema:
-    schema = snapshot.schema or Schema(fields=())
-    return arrow_schema.arrow_schema(schema, physical=False, ids=False)
+    return arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
 
 
 @contextlib.contextmanager

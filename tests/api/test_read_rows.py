@@ -110,6 +110,7 @@ def test_tables_without_rows_columns_or_files(tmp_path: Path) -> None:
         job.advance("s", 0, 1)
     bare = mc.Table(tmp_path / "bare")
     assert bare.schema.names == [] and bare.to_arrow().num_rows == 0 and bare.partitions().num_rows == 0
+    assert bare.snapshot().schema.fields == ()
 
 
 WITHOUT = """

@@ -415,7 +415,6 @@ def test_a_standby_goes_on_exactly_once(pair: tuple[str, str]) -> None:
 def feed_of(path: str) -> Feed:
     ctx = TableContext(open_store(path))
     schema = ctx.open().snapshot.schema
-    assert schema is not None
     return Feed(ctx, columns=schema.fields, pinned=ctx.open().version)
 
 

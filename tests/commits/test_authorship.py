@@ -16,6 +16,7 @@ from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import CorruptMetadataError, UsageError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import ConflictInputs
+from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
@@ -71,7 +72,7 @@ def test_another_process_that_commits_a_prepared_job_adds_nothing_of_its_own(tmp
 def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     """Each record of the version keeps its own. [OB15] [CM20]"""
     store = MemoryStore("authorship")
-    create_table(TableContext(store), schema=None, partition_by=(), properties={})
+    create_table(TableContext(store), schema=NO_COLUMNS, partition_by=(), properties={})
     mine, other = (TableContext(store).noting(f"by {name}", {"by": name}) for name in ("ann", "bob"))
     mine.author, other.author = Author(user="ann"), Author(user="bob")
     waiting = Job(mine)

@@ -31,7 +31,6 @@ SMALLEST = USUAL.max_merged_files // USUAL.fan_in + 1  # files of the smallest m
 
 def entry(head: Head, job: str, number: int) -> Entry:
     """A file with bounds of five columns, as tasks tell of it."""
-    assert head.snapshot.schema is not None
     columns = {
         leaf.id: ColumnStats(
             nulls=0, min=f"a{number}" if leaf.type == "string" else number, max=f"z{number}" if leaf.type == "string" else 10**6

@@ -20,7 +20,7 @@ from manifestcommit.commits.two_phase import commit_prepared, resolve_job
 from manifestcommit.errors import CorruptMetadataError, NotATableError, StoreError, TableNotFoundError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import NO_COLUMNS, Field, Schema
 from manifestcommit.job import Job
 from manifestcommit.log import version_chain
 from manifestcommit.log.table_context import check_free_root
@@ -542,7 +542,7 @@ def test_a_creator_that_lost_joins_the_table_also_where_its_marker_cannot_be_del
         if call.kind == "delete":
             raise StoreError("503")
 
-    joined = create_table(session(FaultStore(store, on_call=at)), schema=None, partition_by=(), properties={})
+    joined = create_table(session(FaultStore(store, on_call=at)), schema=NO_COLUMNS, partition_by=(), properties={})
     assert joined.snapshot.table_id == open_head(store).snapshot.table_id and len(markers(store)) == 2
     assert write(store, rows([3])).committed
 
@@ -568,7 +568,7 @@ def test_a_creator_of_version_1_below_a_table_joins_it_and_leaves_no_marker() ->
     collect(store)
     own = open_head(store).snapshot.table_id
     store.delete([object_names.version_name(1)])
-    joined = create_table(session(store), schema=None, partition_by=(), properties={})
+    joined = create_table(session(store), schema=NO_COLUMNS, partition_by=(), properties={})
     assert joined.snapshot.table_id == own and markers(store) == [own]
 
 

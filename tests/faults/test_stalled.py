@@ -179,7 +179,6 @@ def test_a_stream_is_given_no_rows_of_a_version_that_came_back() -> None:
     """It would be given files that were never committed, and would lose for good those that were. [SP8] [RD1]"""
     store = table(3)
     schema = open_head(store).snapshot.schema
-    assert schema is not None
     waiting: list[Callable[[FaultCall], None]] = []
     slow = FaultStore(store, on_call=lambda call: waiting[0](call) if waiting else None)
     feed = Feed(session(slow), columns=schema.fields, pinned=3)

@@ -175,7 +175,6 @@ class _Place:
             for table in taken():
                 session, snapshot = TableContext(open_store(table.url)), table.snapshot()
                 schema = snapshot.schema
-                assert schema is not None
 
                 def choose(file: pq.ParquetFile) -> Any:
                     return range(file.num_row_groups), file.schema_arrow.names[:4]

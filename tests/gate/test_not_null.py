@@ -85,7 +85,7 @@ def test_what_is_no_column_is_refused(table: mc.Table, tmp_path: Path, call: str
     with pytest.raises(mc.errors.UsageError, match="no column 'nope'"):
         getattr(table, call)("nope")
     mc.begin(tmp_path / "empty").commit()
-    with pytest.raises(mc.errors.UsageError, match="no columns yet"):
+    with pytest.raises(mc.errors.UsageError, match="no column 'id'; it has none"):
         getattr(mc.Table(tmp_path / "empty"), call)("id")
 
 

@@ -12,6 +12,7 @@ from tests.kit.tables import memory, put_version
 
 from manifestcommit.errors import UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
+from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import Tag
 from manifestcommit.log.version_chain import Head, choose_version, open_head
 from manifestcommit.protocol.apply import create
@@ -24,7 +25,7 @@ def chain(times: list[int], *, expired: int = 1) -> tuple[MemoryStore, Head]:
     store, table_id = memory(), secrets.token_hex(8)
     job = object_names.job_id(1, table_id, secrets.token_bytes(16))
     first = create(
-        table_id=table_id, job=job, commit_id="c", schema=None, partition_by=(), properties={}, now_us=times[0], writer="w"
+        table_id=table_id, job=job, commit_id="c", schema=NO_COLUMNS, partition_by=(), properties={}, now_us=times[0], writer="w"
     )  # fmt: skip
     data = codec.encode_snapshot(first)
     store.put(object_names.marker_name(table_id), table_id.encode())

@@ -24,6 +24,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.errors import CommitConflictError, JobFencedError, SnapshotExpiredError, UsageError
 from manifestcommit.format import object_names
+from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import gc as gc_room
@@ -536,7 +537,7 @@ def without_columns() -> MemoryStore:
     store = memory()
     with begin(store) as job:
         job.advance("s", 0, 1)
-    assert open_head(store).snapshot.schema is None
+    assert open_head(store).snapshot.schema == NO_COLUMNS
     return store
 
 
@@ -592,7 +593,7 @@ def test_a_first_write_whose_columns_a_rollback_takes_back_at_once_is_told_so() 
 
     def back(call: FaultCall) -> None:
         nonlocal done
-        if not done and open_head(store).snapshot.schema is not None:
+        if not done and open_head(store).snapshot.schema.fields:
             done = True
             rollback(session(store), 1, reason="é")
 

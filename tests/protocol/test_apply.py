@@ -21,7 +21,7 @@ from manifestcommit.format.change import (
     Write,
 )
 from manifestcommit.format.entries import Entry, ManifestRef, encode
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import NO_COLUMNS, Field, Schema
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
 from manifestcommit.protocol.apply import apply, create
 
@@ -237,7 +237,7 @@ def test_properties_are_set_and_taken_away() -> None:
 
 def test_the_first_schema_is_set_once() -> None:
     """[CF8]"""
-    bare = msgspec.structs.replace(head(), schema=None, partition_by=(), added=(), manifests=(), removed={}, removed_runs=())
+    bare = msgspec.structs.replace(head(), schema=NO_COLUMNS, partition_by=(), added=(), manifests=(), removed={}, removed_runs=())
     made = apply(bare, change(operation="schema", initial=SCHEMA), ConflictInputs(), parent_digest="d", commit_id="c", now_us=0, writer="w")
     assert made.schema == SCHEMA and made.partition_by == BY
 
@@ -255,7 +255,7 @@ OWN = {
 def test_a_rollback_restores_what_is_data_and_nothing_else() -> None:
     """Every member of a snapshot is the target's, the head's or the commit's own: a new one has to be put somewhere. [CF13] [OB2]"""
     target = create(
-        table_id="0" * 16, job="j1", commit_id="c", schema=None, partition_by=(), properties={"p": "then"}, now_us=500, writer="old"
+        table_id="0" * 16, job="j1", commit_id="c", schema=NO_COLUMNS, partition_by=(), properties={"p": "then"}, now_us=500, writer="old"
     )
     streams = {"other": StreamRecord(query="q", batch=1, version=1)}
     target = msgspec.structs.replace(target, watermarks={"s": 1, "t": "p1"}, origins={"s": 0, "t": None}, streams=streams)

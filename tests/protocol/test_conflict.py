@@ -10,7 +10,7 @@ import pytest
 from manifestcommit.format.change import Advance, Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
-from manifestcommit.format.fields import ArrayType, Field, MapType, Schema
+from manifestcommit.format.fields import NO_COLUMNS, ArrayType, Field, MapType, Schema
 from manifestcommit.format.snapshot import Commit, Snapshot, Tag
 from manifestcommit.protocol import conflict
 from manifestcommit.protocol.apply import create
@@ -50,14 +50,14 @@ def test_a_first_write_clashes_with_everything_but_the_trace_of_another_one() ->
     """[CF18]"""
     first = change(first=True)
     assert rule(first, at=head(provisional=True)) is None
-    assert rule(first, at=head()) == rule(first, at=head(schema=None, partition_by=(), provisional=True)) == "table_exists"
+    assert rule(first, at=head()) == rule(first, at=head(schema=NO_COLUMNS, partition_by=(), provisional=True)) == "table_exists"
     assert rule(change(), at=head()) is None
 
 
 def test_first_columns_take_the_place_of_those_that_no_commit_has_used() -> None:
     """Whoever made the table is no better than others who write first; after one commit its columns stay. [CM13] [CF8]"""
     other = change(operation="schema", initial=Schema(fields=(Field(id=9, name="other", type="long"),)), partition_by=())
-    assert rule(other, at=head(provisional=True)) == rule(other, at=head(schema=None, partition_by=())) is None
+    assert rule(other, at=head(provisional=True)) == rule(other, at=head(schema=NO_COLUMNS, partition_by=())) is None
     assert rule(other, at=head()) == "schema"
 
 
@@ -143,7 +143,7 @@ def test_other_partitioning_clashes() -> None:
     """[CF9]"""
     assert rule(change(partition_by=())) == rule(change(partition_by=(2,))) == rule(change(partition_by=(1, 2))) == "partitioning"
     assert rule(change(partition_by=None)) is None
-    assert rule(change(partition_by=(2,)), at=head(schema=None, partition_by=())) == "schema", "files without any column"
+    assert rule(change(partition_by=(2,)), at=head(schema=NO_COLUMNS, partition_by=())) == "schema", "files without any column"
 
 
 def test_watermarks_come_first() -> None:
@@ -227,7 +227,7 @@ def test_files_of_a_type_that_the_column_no_longer_holds_clash(there: str, clash
 
 def test_nothing_fits_a_table_that_has_no_columns_any_more() -> None:
     """[CF8] [CF13]"""
-    bare = head(schema=None, partition_by=())
+    bare = head(schema=NO_COLUMNS, partition_by=())
     assert rule(change(partition_by=()), at=bare) == rule(change(schema=None, edits=DROP_N), at=bare) == "schema"
     assert rule(change(schema=None, partition_by=None), at=bare) is None
 
@@ -249,7 +249,7 @@ def test_a_rollback_clashes_with_any_winner_and_where_its_target_is_gone() -> No
 def test_a_second_first_schema_clashes() -> None:
     """[CF8]"""
     assert rule(change(operation="schema", initial=SCHEMA, schema=None)) == "schema"
-    assert rule(change(operation="schema", initial=SCHEMA, schema=None), at=head(schema=None, partition_by=())) is None
+    assert rule(change(operation="schema", initial=SCHEMA, schema=None), at=head(schema=NO_COLUMNS, partition_by=())) is None
 
 
 def test_every_rule_of_the_module_is_in_the_list() -> None:

@@ -55,7 +55,7 @@ def data_of(
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
     reducer = HistoryReducer(newest, last or versions, f"memory://{text or 'lake/flights'}")
     for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
-        older = head(version, newest.schema or schema_of([]))
+        older = head(version, newest.schema)
         if text:
             hostile = commit(version, key=text, reason=text, operation=text if version % 2 else "append", job=text)
             names = [field.name for field in older.schema.fields] if older.schema else []

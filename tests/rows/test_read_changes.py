@@ -21,6 +21,7 @@ from tests.kit.tables import session
 import manifestcommit as mc
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError, UsageError, VersionNotFoundError
+from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.rows.read_changes import RowFeed
 from manifestcommit.store import open_store
 
@@ -229,7 +230,7 @@ def test_a_file_that_gc_deleted_meanwhile_is_an_error_that_says_so(tmp_path: Pat
 def test_a_table_without_columns_has_no_changes_and_an_empty_one_gives_its_columns(tmp_path: Path) -> None:
     """[CH1] [CH2]"""
     root = str(tmp_path / "t")
-    create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
+    create_table(session(open_store(root)), schema=NO_COLUMNS, partition_by=(), properties={})
     assert mc.Table(root).changed_rows(0).read_all().schema.names[0] == "_change_type"
     mc.write(rows(), root)
     assert mc.Table(root).changed_rows(0).read_all().schema.names[:7] == KIND.names

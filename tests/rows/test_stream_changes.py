@@ -31,7 +31,6 @@ class Stream:
         self.own = own
         pinned = pinned or table.version
         schema = table.snapshot(pinned).schema
-        assert schema is not None
         self.columns = schema.fields
         self.feed = RowFeed(own, columns=self.columns, pinned=pinned)
 

@@ -321,6 +321,14 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
     VALIDATOR.validate(document(name))
 
 
+def test_a_schema_without_fields_means_the_same_as_none() -> None:
+    """[OB2]"""
+    bare = {**document("snapshot-minimal"), "schema": {"fields": []}}
+    VALIDATOR.validate(bare)
+    data = codec.compress(golden.to_json(bare))
+    assert codec.decode_snapshot(data, name=object_names.version_name(1)) == golden.minimal()
+
+
 WRONG = {
     **golden.WRONG,
     "another format": golden.replaced("format_version", 2),

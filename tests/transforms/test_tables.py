@@ -305,7 +305,7 @@ def test_files_are_added_where_all_rows_have_one_value(table: mc.Table, tmp_path
 def test_a_version_with_an_impossible_transform_is_damaged(table: mc.Table, id: int) -> None:
     """No such function, a width where there is none, a column of another type, no column. [PT4] [OB4] [SE2]"""
     snapshot = table.snapshot()
-    assert snapshot.schema is not None and snapshot.schema.fields[0].type == "long"
+    assert snapshot.schema.fields[0].type == "long"
     broken = id if id & MAX_FIELD_ID == MAX_FIELD_ID else id - 1 + snapshot.schema.fields[0].id
     wrong = msgspec.structs.replace(snapshot, partition_by=(broken,), manifests=(), added=())
     name = version_name(snapshot.version)

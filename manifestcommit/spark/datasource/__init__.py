@@ -25,7 +25,7 @@ from ...filter.predicate import key_columns
 from ...format.change import StreamBatch, Write
 from ...format.codec import compress, decompress
 from ...format.evolution import find_column
-from ...format.fields import Schema, is_text, mark_of
+from ...format.fields import NO_COLUMNS, Schema, check_has_columns, is_text, mark_of
 from ...format.snapshot import Snapshot, StreamRecord
 from ...format.spark_json import from_spark
 from ...format.transforms import split_calls
@@ -448,7 +448,7 @@ class ManifestCommitDataSource(StoreSource):
 
     format_name = "manifestcommit"
     _pinned: int | None = None
-    _columns = Schema(fields=())  # of the pinned version
+    _columns = NO_COLUMNS  # of the pinned version
     # whether it was pickled: Spark plans with one source object, and commits a batch with an
     # unpickled one
     _travelled = False
@@ -465,7 +465,7 @@ class ManifestCommitDataSource(StoreSource):
         # here, since Spark replaces errors of `streamReader` by its own
         options = _stream_options(self.options)
         snapshot = self._chosen(ctx).snapshot
-        self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
+        self._pinned, self._columns = snapshot.version, snapshot.schema
         mark = mark_of(snapshot.table_id, ctx.store.url, snapshot.version)
         names = _names("columns", self.options.get("columns"))
         struct = select_columns(self._columns, names)
@@ -481,7 +481,7 @@ class ManifestCommitDataSource(StoreSource):
         files = zip(
             entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
         )
-        url, columns = ctx.store.url, snapshot.schema or Schema(fields=())
+        url, columns = ctx.store.url, snapshot.schema
         _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by, url)
         return FilesReader(
@@ -502,11 +502,7 @@ class ManifestCommitDataSource(StoreSource):
                 'option("startingVersion", n) says with which version\'s files it begins.'
             )
         ctx, pinned = self._context(STREAM_READ_OPTIONS), self._pinned_version()
-        if not schema.fields:
-            raise UsageError(
-                f"{ctx.store.url} has no columns yet; nothing was read. Start the stream "
-                "when data was committed."
-            )
+        check_has_columns(self._columns, ctx.store.url)
         options, url = _stream_options(self.options), ctx.store.url
         names = [field.name for field in schema.fields]
         if options.on_overwrite == "changes":

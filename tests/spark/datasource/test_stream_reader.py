@@ -22,6 +22,7 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.create_version import create_table
 from manifestcommit.errors import UsageError
 from manifestcommit.format.change import Write
+from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.spark.datasource import ManifestCommitDataSource
 from manifestcommit.store import open_store
@@ -275,7 +276,7 @@ def test_what_a_stream_does_not_take_is_refused(root: str, name: str) -> None:
 
 def test_a_table_without_columns_cannot_be_streamed_yet(root: str) -> None:
     """Its stream would never show any. [SP5]"""
-    create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
+    create_table(session(open_store(root)), schema=NO_COLUMNS, partition_by=(), properties={})
     source = ManifestCommitDataSource(options_of({"path": root}))
     with pytest.raises(UsageError, match="has no columns yet"):
         source.streamReader(source.schema())
