@@ -338,8 +338,7 @@ def _send(files: int, tasks: int) -> None:
 
 
 def head_schema(session: TableContext) -> Any:
-    schema = session.open().snapshot.schema
-    return schema
+    return session.open().snapshot.schema
 
 
 def _drive() -> dict[str, float]:

@@ -150,7 +150,7 @@ class Life:
         head = self.session.known
         assert head is not None
         job = self.session.new_job(head)
-        entry = made_up_entry(self.done, job, schema_of(head.snapshot))
+        entry = made_up_entry(self.done, job, head.snapshot.schema)
         change = Write(
             job=job,
             birth=head.version,
@@ -204,10 +204,6 @@ class Life:
 # --- what is made up ------------------------------------------------------------------------------------------------------
 
 
-def schema_of(snapshot: Snapshot) -> Schema:
-    return snapshot.schema
-
-
 def key(number: int) -> str:
     return f"batch {number:012d}"
 
@@ -242,7 +238,7 @@ def made_up_rewrite(snapshot: Snapshot, tasks: Sequence[Rewriting]) -> Iterator[
     for at, task in enumerate(tasks):
         day = task.entries.column(f"partition.{snapshot.partition_by[0]}")[0].as_py()
         files = sum(task.entries.column("rows").to_pylist()) // 1_000_000
-        entry = made_up_entry(day * FILES_A_DAY, task.plan.job, schema_of(snapshot), files=files, at=at)
+        entry = made_up_entry(day * FILES_A_DAY, task.plan.job, snapshot.schema, files=files, at=at)
         yield NewFiles(entries=(entry,))
 
 
@@ -326,13 +322,13 @@ def random_job(number: int) -> str:
 
 def stamped(number: int, like: Snapshot) -> Entry:
     job = random_job(number)
-    entry = made_up_entry(number, job, schema_of(like))
+    entry = made_up_entry(number, job, like.schema)
     return msgspec.structs.replace(entry, added=10_000 + number)
 
 
 def entry_bytes(count: int, like: Snapshot) -> float:
     """What an entry takes in a manifest of so many."""
-    table = manifest_table.to_table([stamped(n, like) for n in range(count)], schema=schema_of(like), partition_by=like.partition_by)
+    table = manifest_table.to_table([stamped(n, like) for n in range(count)], schema=like.schema, partition_by=like.partition_by)
     return len(to_parquet(table)) / count
 
 

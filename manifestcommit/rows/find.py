@@ -811,7 +811,7 @@ def _merge_once(
     if on.merge_schema:
         _evolve(change, source.schema, on, clauses, whole)
     snapshot = change.snapshot
-    keys, by = merge_keys(change.schema, on.columns, on.null_safe), snapshot.partition_by
+    keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
     keys = _named_in(keys, source.schema, clauses, whole)
     executor = choice.of_merge(snapshot.totals.bytes)
     with change.trial() if dry_run else nullcontext():

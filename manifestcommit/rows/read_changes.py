@@ -427,15 +427,7 @@ def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
 
 def empty_before(first: Snapshot) -> Snapshot:
     """The state before a table's first version."""
-    return msgspec.structs.replace(
-        first,
-        manifests=(),
-        added=(),
-        removed={},
-        removed_runs=(),
-        schema=NO_COLUMNS,
-        partition_by=(),
-    )
+    return msgspec.structs.replace(_without_contents(first), schema=NO_COLUMNS, partition_by=())
 
 
 def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:

@@ -200,7 +200,8 @@ class RowChange(JointUnit):
         if key is not None:
             self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
-        check_has_columns(self.schema, ctx.store.url)
+        url = ctx.store.url
+        check_has_columns(self.schema, url)
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
@@ -210,7 +211,7 @@ class RowChange(JointUnit):
         self._read_version = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.key_record is None:
-            self._read_version.version(self.head, ctx.store.url)
+            self._read_version.version(self.head, url)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
         self._written: list[tuple[WritePlan, NewFiles]] = []

@@ -116,8 +116,7 @@ def test_a_comment_stays_with_its_column(table: Table) -> None:
     table.widen_column("late", "long")
     mc.write(table.to_arrow(), table.url)
     assert comments(table) == {"late": text} and table.schema.field("late").metadata is None
-    schema = table.snapshot().schema
-    spark = json.loads(json.dumps(to_spark(schema, physical=False)))
+    spark = json.loads(json.dumps(to_spark(table.snapshot().schema, physical=False)))
     assert [each["metadata"] for each in spark["fields"] if each["name"] == "late"] == [{"comment": text}]
     assert {each.name: each.metadata for each in from_spark(spark).fields}["late"] == {"comment": text}
     assert table.comment_column("late", "other").committed and comments(table) == {"late": "other"}

@@ -110,7 +110,10 @@ def test_tables_without_rows_columns_or_files(tmp_path: Path) -> None:
         job.advance("s", 0, 1)
     bare = mc.Table(tmp_path / "bare")
     assert bare.schema.names == [] and bare.to_arrow().num_rows == 0 and bare.partitions().num_rows == 0
-    assert bare.snapshot().schema.fields == ()
+    assert bare.snapshot().schema.fields == () and bare.to_arrow(filter="1 = 1").num_rows == 0
+    for filter in ("x > 1", pc.field("x") > 1):
+        with pytest.raises(mc.errors.UsageError, match="'x'"):
+            bare.to_arrow(filter=filter)
 
 
 WITHOUT = """

@@ -200,8 +200,7 @@ def test_every_part_of_a_write_is_in_its_name() -> None:
 
 
 def _schema(store: Store) -> Any:
-    schema = open_head(store).snapshot.schema
-    return schema
+    return open_head(store).snapshot.schema
 
 
 def test_another_fingerprint_takes_nothing_over_and_is_another_declaration() -> None:

@@ -444,8 +444,7 @@ def file_is_no_parquet(place: Place) -> set[tuple[str, str]]:
 
 
 def _stats(place: Place, **changes: Any) -> dict[int, ColumnStats]:
-    schema = place.head.snapshot.schema
-    each = next(field.id for field in schema.fields if field.name == "id")
+    each = next(field.id for field in place.head.snapshot.schema.fields if field.name == "id")
     columns = place.inlined().columns
     return {**columns, each: msgspec.structs.replace(columns[each], **changes)}
 

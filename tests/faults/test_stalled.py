@@ -178,10 +178,9 @@ def test_a_second_look_does_not_trust_a_version_that_came_back() -> None:
 def test_a_stream_is_given_no_rows_of_a_version_that_came_back() -> None:
     """It would be given files that were never committed, and would lose for good those that were. [SP8] [RD1]"""
     store = table(3)
-    schema = open_head(store).snapshot.schema
     waiting: list[Callable[[FaultCall], None]] = []
     slow = FaultStore(store, on_call=lambda call: waiting[0](call) if waiting else None)
-    feed = Feed(session(slow), columns=schema.fields, pinned=3)
+    feed = Feed(session(slow), columns=open_head(store).snapshot.schema.fields, pinned=3)
     start = feed.beginning(4)
     waiting.append(came_back(store))
     with pytest.raises(SnapshotExpiredError):

@@ -174,12 +174,11 @@ class _Place:
         def ahead() -> None:
             for table in taken():
                 session, snapshot = TableContext(open_store(table.url)), table.snapshot()
-                schema = snapshot.schema
 
                 def choose(file: pq.ParquetFile) -> Any:
                     return range(file.num_row_groups), file.schema_arrow.names[:4]
 
-                constants = constants_in(planning.entries_table(session, snapshot), schema, (), table.url)
+                constants = constants_in(planning.entries_table(session, snapshot), snapshot.schema, (), table.url)
                 files = [("g.parquet", len(data))]
                 for portion in parallel_decode.read_ahead(session.store, files, choose, all_columns=False, footers=constants.footers):
                     for batch in portion.file.iter_batches(65_536, row_groups=portion.groups, columns=portion.columns, use_threads=False):

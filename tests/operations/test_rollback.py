@@ -22,7 +22,6 @@ from manifestcommit.errors import (
     WatermarkGapError,
     WatermarkOverlapError,
 )
-from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
@@ -166,14 +165,12 @@ def test_columns_go_back_and_can_come_again(store: MemoryStore) -> None:
     table = alter.edit_schema(own, lambda schema, _: mc.format.evolution.rename_column(schema, "id", "number"))
     assert table.committed
     outcome = back(store, 4)
-    schema = open_head(store).snapshot.schema
-    assert [field.name for field in schema.fields] == ["id", "day"]
+    assert [field.name for field in open_head(store).snapshot.schema.fields] == ["id", "day"]
     assert outcome.committed and read_ids(store) == list(range(30))
     write(store, pa.table({"id": [101], "day": [DAY], "more é": [7]}), merge_schema=True)  # of another type now
     assert read_ids(store) == [*range(30), 101]
     back(store, 6)
-    schema = open_head(store).snapshot.schema
-    assert [field.name for field in schema.fields] == ["number", "day", "more é"]
+    assert [field.name for field in open_head(store).snapshot.schema.fields] == ["number", "day", "more é"]
     check_table(store)
 
 
@@ -199,7 +196,7 @@ def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None
     store = memory()
     with begin(store) as job:
         job.advance("s", 0, 1)
-    assert read_object(store, 2) is not None and open_head(store).snapshot.schema == NO_COLUMNS
+    assert read_object(store, 2) is not None and not open_head(store).snapshot.schema.fields
     write(store, rows([1]))
     late, job = session(store), begin(store)
     late.open()

@@ -30,8 +30,7 @@ class Stream:
         own = session(open_store(table.url))
         self.own = own
         pinned = pinned or table.version
-        schema = table.snapshot(pinned).schema
-        self.columns = schema.fields
+        self.columns = table.snapshot(pinned).schema.fields
         self.feed = RowFeed(own, columns=self.columns, pinned=pinned)
 
     def batch(self, start: Offset, end: Offset, on: tuple[str, ...] = ()) -> list[dict[str, Any]]:
