@@ -224,4 +224,4 @@ def _style() -> str:
 def _template() -> Any:
     environment = report_page.environment(Path(__file__).parent)
     environment.filters.update(type=type_text)
-    return environment.get_template("lake.html.j2")
+    return environment.get_template("pages.html.j2")

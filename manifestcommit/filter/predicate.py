@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from functools import reduce
+from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -52,10 +53,6 @@ from ..format.values import decode, encode
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-
-# a longer IsIn list is checked as this many ranges of neighbouring values: the work is bounded, and
-# a few files more are kept
-MAX_MEMBERS = 256
 
 
 class And(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -355,32 +352,50 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     # meaning.
     if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    inside = reduce(pc.or_kleene, (_overlaps(one, facts) for one in ranges), files.all(False))
-    true = pc.and_(_possible(inside), facts.has_number)
+    true = pc.and_(_near_any(ranges, facts.bounds), facts.has_number)
     if len(numbers) < len(values):
         true = pc.or_(true, facts.has_nan)
-    surely = _some((_all_equal(one, facts) for one in ranges), files)
-    false = pc.or_(pc.or_(facts.has_null, facts.has_nan), pc.invert(surely))
+    lower, upper = facts.bounds.min, facts.bounds.max
+    exact = pa.array([low for low, high in ranges if low == high], lower.type)
+    surely = pc.and_(pc.equal(lower, upper), pc.is_in(lower, exact))
+    false = pc.or_(pc.or_(facts.has_null, facts.has_nan), pc.invert(pc.fill_null(surely, False)))
     return _Outcomes(true, false)
 
 
-def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[_Span] | None:
-    """A span for each value, of many one for several neighbouring ones; None if the comparison with
-    one is uncertain."""
-    size = -(-len(values) // MAX_MEMBERS)
-    if size > 1 and {type(v) for v in values} == {int}:  # the others lie between these
-        ordered = sorted(values)
-        groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-        values, size = [v for group in groups for v in (group[0], group[-1])], 2
-    spans = [_member_span(v, kind) for v in values]
-    known = [s for s in spans if s is not None]
-    if len(known) < len(spans):
+def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[tuple[Any, Any]] | None:
+    """The span of each value, as `_span` has it, in order; None if the comparison with one is
+    uncertain."""
+    plain = _plain(kind)
+    # in a list, Arrow tells 0.0 from -0.0: no file surely holds one
+    zero = (-math.ulp(0.0), math.ulp(0.0)) if pa.types.is_floating(kind) else None
+    ends = [zero if zero and value == 0 else ends_of(value, kind) for value in values]
+    if plain is None or None in ends:
         return None
-    if size <= 1:
-        return known
-    known.sort(key=lambda s: (s.low.as_py(), s.high.as_py()))
-    some = [known[at : at + size] for at in range(0, len(known), size)]
-    return [_Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in some]
+    try:
+        lows, highs = (pa.array([each[at] for each in ends if each], plain) for at in (0, 1))
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    return sorted(zip(lows.to_pylist(), highs.to_pylist(), strict=True))
+
+
+def _near_any(ranges: Sequence[tuple[Any, Any]], bounds: ColumnBounds) -> pa.BooleanArray:
+    """Files within whose bounds, as far as they are known, one of these values may be."""
+    lows = pa.array([low for low, _ in ranges], bounds.min.type)
+    highest = pa.array([None, *accumulate((high for _, high in ranges), max)], bounds.min.type)
+    below = pc.if_else(bounds.max.is_null(), len(ranges), _count_up_to(lows, bounds.max))
+    reached = _possible(pc.greater_equal(highest.take(below), bounds.min))
+    return pc.and_(pc.greater(below, 0), reached)
+
+
+def _count_up_to(ordered: pa.Array, values: pa.Array) -> pa.Array:
+    """For each value, how many of these, which are in order, are not above it: by halves."""
+    step = 1 << len(ordered).bit_length()
+    padded = pa.concat_arrays([ordered, pa.nulls(step - len(ordered), ordered.type)])
+    count = pa.repeat(pa.scalar(0, pa.int64()), len(values))
+    while step := step // 2:
+        is_above = pc.less_equal(padded.take(pc.add(count, step - 1)), values)
+        count = pc.if_else(pc.fill_null(is_above, False), pc.add(count, step), count)
+    return count
 
 
 def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
@@ -455,13 +470,6 @@ def _span(value: Any, kind: pa.DataType) -> _Span | None:
     # out of the type's range, or a text that is not valid Unicode
     except (pa.ArrowException, ValueError, OverflowError):
         return None
-
-
-def _member_span(value: Any, kind: pa.DataType) -> _Span | None:
-    """Like `_span`, in a list, where Arrow tells 0.0 from -0.0: no file surely holds one."""
-    if pa.types.is_floating(kind) and value == 0:
-        return _Span(pa.scalar(-math.ulp(0.0)), pa.scalar(math.ulp(0.0)))
-    return _span(value, kind)
 
 
 def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:

@@ -21,7 +21,6 @@ from ..format.partitioning import PartitionPattern
 from ..format.spark_json import has_own_order
 from ..format.transforms import Transform, apply, partition_fields, transform_of
 from .predicate import (
-    MAX_MEMBERS,
     And,
     ColumnPath,
     Compare,
@@ -37,6 +36,7 @@ from .predicate import (
     virtual_name,
 )
 
+MAX_MEMBERS = 256  # values of an IsIn of which transforms are made one by one
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 

@@ -521,9 +521,10 @@ class Decided(NamedTuple):
         """The rows that are not deleted."""
         return taken(self.rows, pc.invert(self.deleted))
 
-    def part(self, start: int, count: int) -> Decided:
-        """The same for some of the rows."""
-        return Decided(*(each.slice(start, count) for each in self[:3]))
+    def changed(self, start: int, count: int) -> tuple[int, int]:
+        """How many of these rows get new values, and how many are deleted."""
+        updated, deleted = (each.slice(start, count) for each in (self.updated, self.deleted))
+        return updated.true_count, deleted.true_count
 
 
 class Rules:

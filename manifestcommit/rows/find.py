@@ -101,7 +101,7 @@ from .row_change import (
 LOG = logging.getLogger("manifestcommit.jobs")
 # Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
 # is left to an active session.
-FEW_BYTES = 1 << 30
+SPARK_FROM_BYTES = 1 << 30
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
 _MOST_CODES = 1 << 63  # what a whole number of Arrow holds
 _SPARSE = 8  # codes of keys for each that there is, of which a table is made
@@ -304,10 +304,10 @@ def finish(
 def is_for_spark(size: int) -> bool:
     """Whether files of so many bytes are left to Spark: a session is active, and they are too large
     for this process. [RC8]"""
-    return size > FEW_BYTES and running_session() is not None
+    return size > SPARK_FROM_BYTES and running_session() is not None
 
 
-class Choice:
+class ExecutorChoice:
     """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
     where it is not installed; is_given: the caller chose Spark. [RC8]"""
 
@@ -477,14 +477,15 @@ class ArrowRows:
         """How many rows of each file change. keep: hold the new rows of files that keep some."""
         decided = rule.decide(pa.concat_tables(files.values()), new=keep)
         rule.count(decided)
+        left = decided.remaining() if keep else None
         counts: dict[str, tuple[int, int]] = {}
-        start = 0
+        start = kept = 0
         for path, rows in files.items():
-            part = decided.part(start, rows.num_rows)
-            updated, deleted = counts[path] = part.updated.true_count, part.deleted.true_count
-            if keep and (updated or deleted) and deleted < rows.num_rows:
-                self._kept[path] = (part.remaining(), updated)
-            start += rows.num_rows
+            count = rows.num_rows
+            updated, deleted = counts[path] = decided.changed(start, count)
+            if left is not None and (updated or deleted) and deleted < count:
+                self._kept[path] = (left.slice(kept, count - deleted), updated)
+            start, kept = start + count, kept + count - deleted
         return counts
 
 
@@ -766,7 +767,7 @@ def merge(
     source: NewRows,
     on: MergeOn | Sequence[str] | str,
     clauses: Clauses,
-    choice: Choice,
+    choice: ExecutorChoice,
     declared: Declared = NOTHING,
     *,
     whole: bool = False,
@@ -800,7 +801,7 @@ def _merge_once(
     source: NewRows,
     on: MergeOn,
     clauses: Clauses,
-    choice: Choice,
+    choice: ExecutorChoice,
     declared: Declared,
     whole: bool,
     dry_run: bool,

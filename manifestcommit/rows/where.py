@@ -41,8 +41,8 @@ from .clauses import (
 )
 from .find import (
     ArrowRows,
-    Choice,
     Counts,
+    ExecutorChoice,
     Found,
     RowExecutor,
     apply,
@@ -71,7 +71,7 @@ from .row_change import (
 def delete_where(
     ctx: TableContext,
     condition: Any,
-    choice: Choice,
+    choice: ExecutorChoice,
     declared: Declared = NOTHING,
     *,
     dry_run: bool = False,
@@ -201,7 +201,7 @@ def overwrite_where(
     ctx: TableContext,
     data: NewRows,
     condition: Any,
-    choice: Choice,
+    choice: ExecutorChoice,
     declared: Declared = NOTHING,
     *,
     merge_schema: bool = False,
@@ -218,7 +218,7 @@ def _overwrite_once(
     ctx: TableContext,
     data: NewRows,
     condition: Any,
-    choice: Choice,
+    choice: ExecutorChoice,
     declared: Declared,
     merge_schema: bool,
     dry_run: bool,

@@ -32,7 +32,7 @@ from ..rows.clauses import (
     needs_spark,
     running_session,
 )
-from ..rows.find import ArrowRows, Choice, MergeOn, RowExecutor, is_for_spark, merge
+from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, is_for_spark, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import (
@@ -380,7 +380,7 @@ class RowChanges:
 
         return spark_data(self._ctx, data, storage_options=self._storage_options)
 
-    def _choice(self, spark: SparkSession | None) -> Choice:
+    def _choice(self, spark: SparkSession | None) -> ExecutorChoice:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
@@ -389,7 +389,7 @@ class RowChanges:
 
             return SparkRows(spark or active_session(), self._ctx, self._storage_options)
 
-        return Choice(ArrowRows(self._ctx), with_spark, is_given=spark is not None)
+        return ExecutorChoice(ArrowRows(self._ctx), with_spark, is_given=spark is not None)
 
 
 def compact(

@@ -14,7 +14,7 @@ from manifestcommit.errors import UsageError
 from manifestcommit.files.writer import DataFileWriter
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.rows.clauses import Clauses, Insert, Update
-from manifestcommit.rows.find import ArrowRows, Choice, RowExecutor, merge
+from manifestcommit.rows.find import ArrowRows, ExecutorChoice, RowExecutor, merge
 from manifestcommit.rows.row_change import Declared, RowChange, arrow_data
 from manifestcommit.rows.where import delete_where, overwrite_where, update_where
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
@@ -25,9 +25,9 @@ def no_spark() -> RowExecutor:
     raise UsageError("there is no Spark here")
 
 
-def here(each: TableContext) -> Choice:
+def here(each: TableContext) -> ExecutorChoice:
     """This process, and no other."""
-    return Choice(ArrowRows(each), no_spark, is_given=False)
+    return ExecutorChoice(ArrowRows(each), no_spark, is_given=False)
 
 
 def rows_of(each: TableContext, path: str) -> pa.Table:

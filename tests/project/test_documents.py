@@ -64,14 +64,18 @@ def test_a_broken_link_is_seen() -> None:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """Functions, classes and their methods: `name` and `Class.name`."""
+    """Functions, classes and constants, and those of classes: `name` and `Class.name`."""
     found = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+    for node in ast.parse(path.read_text("utf-8")).body if path.suffix == ".py" else ():
+        found |= _bound(node)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+            found |= {f"{node.name}.{name}" for each in node.body for name in _bound(each)}
     return frozenset(found)
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    targets = getattr(node, "targets", [getattr(node, "target", node)])
+    return {name for each in targets if (name := getattr(each, "name", getattr(each, "id", "")))}
 
 
 def test_every_file_and_function_on_the_page_of_the_architecture_exists() -> None:

@@ -22,7 +22,7 @@ from tests.kit.tables import rows as small_rows
 import manifestcommit as mc
 from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite
-from manifestcommit.rows.find import ArrowRows, Choice
+from manifestcommit.rows.find import ArrowRows, ExecutorChoice
 from manifestcommit.rows.where import delete_where
 from manifestcommit.runtime import environment
 from manifestcommit.scan import planning
@@ -138,9 +138,9 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     write(store, small_rows(range(10)))
     each = session(store)
     for is_active, few, outcome in ((False, 0, "arrow"), (True, 1 << 30, "arrow"), (True, 0, "no Spark here")):
-        monkeypatch.setattr(find, "FEW_BYTES", few)
+        monkeypatch.setattr(find, "SPARK_FROM_BYTES", few)
         monkeypatch.setattr(find, "running_session", lambda is_active=is_active: "a session" if is_active else None)
-        choice = Choice(ArrowRows(each), no_spark, is_given=False)
+        choice = ExecutorChoice(ArrowRows(each), no_spark, is_given=False)
         try:
             found: Any = delete_where(each, pc.field("id") == 3, choice, dry_run=True).executor
         except mc.errors.UsageError as error:

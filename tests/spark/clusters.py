@@ -219,8 +219,7 @@ class Driver:
 
     def log(self) -> str:
         """Why it died, as far as it said."""
-        said = self.lines()
-        return "\n".join([f"exit code {self.process.poll()}", *(line for line in said if not line.startswith("\tat "))][-60:])
+        return "\n".join([f"exit code {self.process.poll()}", *(line for line in self.lines() if not line.startswith("\tat "))][-60:])
 
     def lines(self) -> list[str]:
         """All that it and its workers have said so far; what a worker says comes through a thread of the JVM, so perhaps later."""
