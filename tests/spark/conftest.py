@@ -133,11 +133,6 @@ def new_driver(tmp_path: Path) -> Iterator[Callable[[], Driver]]:
 
 
 @pytest.fixture
-def doomed(new_driver: Callable[[], Driver]) -> Driver:
-    return new_driver()
-
-
-@pytest.fixture
 def root(tmp_path: Path) -> str:
     """A table's root whose name has what breaks paths that are glued, quoted or globbed."""
     return str(tmp_path / HOSTILE)
