@@ -24,7 +24,7 @@ KILLERS: dict[str, str] = {
 }
 # How many tests there are at the least, and of how many functions of each folder some are quick; what is in the folders named here costs
 # the most.
-IN_ALL, WITH_SPARK, SHARE = 6500, 110, 0.8
+IN_ALL, WITH_SPARK, SHARE = 6300, 110, 0.8
 SHARES = {
     "chaos": 0.7,
     "clients": 0.6,
