@@ -37,6 +37,11 @@ class Module:
     tree: ast.Module
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of its tree; each rule looks at them."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> list[Import]:
         """Everything that the file imports, wherever in it; each rule asks for it."""
         return list(_imports(self.tree, self, "top"))
@@ -182,7 +187,7 @@ def impure_calls(modules: Mapping[str, Module], folder: str, forbidden: Set[str]
     """Calls, in a folder's modules, of names that reach for a file, a clock or a screen."""
     for name, module in modules.items():
         if within(name, folder):
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.Call):
                     called = ast.unparse(node.func)
                     if called in forbidden or any(called.endswith(f".{tail}") for tail in forbidden if "." in tail):
@@ -202,7 +207,7 @@ def too_long(modules: Mapping[str, Module], *, module_lines: int, function_lines
     for name, module in modules.items():
         if (lines := len(module.source.splitlines())) > module_lines:
             yield f"{name}: {lines} lines, more than {module_lines}: two rooms"
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) is not None and node.body[1:] else node.body
                 size = (node.end_lineno or node.lineno) - body[0].lineno + 1
@@ -222,9 +227,7 @@ def banned_names(modules: Mapping[str, Module], words: Set[str]) -> Iterator[str
     """Modules, classes and functions named with a word that says nothing."""
     for name, module in modules.items():
         named: Iterable[tuple[int, str]] = [
-            (node.lineno, node.name)
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            (node.lineno, node.name) for node in module.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         ]
         for line, defined in [(1, name.rpartition(".")[2]), *named]:
             if words & {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", defined)}:
@@ -241,29 +244,29 @@ def silent_ignores(modules: Mapping[str, Module]) -> Iterator[str]:
 
 def foreign_privates(modules: Mapping[str, Module], allowed: Set[str]) -> Iterator[str]:
     """Private names of others' objects (`x._name`), outside the modules that may use them: a name that nothing in the tree defines."""
-    own = {name for module in modules.values() for name in _defined(module.tree)}
+    own = {name for module in modules.values() for name in _defined(module.nodes)}
     for name, module in modules.items():
         if name in allowed:
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and re.fullmatch(r"_[A-Za-z]\w*", node.attr) and node.attr not in own:
                 yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to others"
 
 
 def others_members(modules: Mapping[str, Module], owners: Mapping[str, str]) -> Iterator[str]:
     """Private members of these classes that other modules use. owners: class -> its module. A name that a module defines is its own."""
-    defined = {name: {*_defined(module.tree)} for name, module in modules.items()}
-    used = [(name, node) for name, each in modules.items() for node in ast.walk(each.tree) if isinstance(node, ast.Attribute)]
+    defined = {name: {*_defined(module.nodes)} for name, module in modules.items()}
+    used = [(name, node) for name, each in modules.items() for node in each.nodes if isinstance(node, ast.Attribute)]
     for owner, home in owners.items():
         body = next(node for node in modules[home].tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
-        private = {name for name in _defined(body) if re.fullmatch(r"_[A-Za-z]\w*", name)}
+        private = {name for name in _defined(ast.walk(body)) if re.fullmatch(r"_[A-Za-z]\w*", name)}
         for name, node in used:
             if node.attr in private and name != home and node.attr not in defined[name]:
                 yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to {owner}"
 
 
-def _defined(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):

@@ -1,7 +1,8 @@
 """What `make test` leaves out besides the tests that are marked `thorough` where they stand. `make test-rest` runs it.
 
-Of a test function with many cases it keeps a few, chosen by their names, and those that kill a mutant: the others repeat at length what
-these hold. All cases stay where each looks at another part of the tree or plays in another world, and where they cost next to nothing.
+Of a test function with many cases it keeps one, of a store's two, chosen by their names, and those that kill a mutant: the others
+repeat at length what these hold. All cases stay where each looks at another part of the tree or plays in another world, and where they
+cost next to nothing.
 
 test_quick_set.py holds that no clause and no mutant is lost by it.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
 
-CASES, WITH_SPARK = 2, 1  # of a function
+CASES, OF_STORES = 1, 2  # of a function; those of stores are run on two kinds
 EVERY_CASE = (
     "tests/api/test_errors.py",
     "tests/api/test_surface.py",
@@ -41,7 +42,7 @@ def left_out(nodes: Iterable[str]) -> set[str]:
     out = set[str]()
     for function, every in cases.items():
         if not function.startswith(EVERY_CASE):
-            most = WITH_SPARK if function.startswith("tests/spark/") else CASES
+            most = OF_STORES if function.startswith("tests/store/") else CASES
             out |= set() if function in killers else {*sorted(every, key=_number)[most:]} - killers
     return out
 

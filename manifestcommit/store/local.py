@@ -663,10 +663,10 @@ class MemoryStore:
         with _LOCK:
             found = [
                 ObjectInfo(name=path.removeprefix(base), size_bytes=len(data), modified=modified)
-                for path, (data, modified) in sorted(OBJECTS.items())
-                if path >= first and path.startswith(common)
+                for path, (data, modified) in OBJECTS.items()
+                if path.startswith(common) and path >= first
             ]
-        yield from found
+        yield from sorted(found, key=lambda info: info.name)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

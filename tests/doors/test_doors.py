@@ -21,15 +21,17 @@ import manifestcommit as mc
 from manifestcommit import errors
 from manifestcommit.runtime.validation import RULES, checked
 
-PARTS = 4  # each with every argument of every door
+# Each with every argument of every door: a small part, and those that are all.
+PARTS = ("0 of 16", "0 of 4", "1 of 4", "2 of 4", "3 of 4")
 
 
-@pytest.fixture(scope="module", params=rest_thorough(range(PARTS), 0))
+@pytest.fixture(scope="module", params=rest_thorough(PARTS, PARTS[0]))
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """One part of all hostile calls, as another process without pyspark has made them."""
+    part, _, parts = request.param.partition(" of ")
     out = tmp_path_factory.mktemp("doors") / "calls.json"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.doors.calls", str(request.param), str(PARTS), str(out)],
+        [sys.executable, "-m", "tests.doors.calls", part, parts, str(out)],
         cwd=out.parent,  # some calls write a file of the name that they are given
         capture_output=True,
         text=True,
@@ -43,7 +45,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.thorough
 def test_no_hostile_call_ends_in_an_error_of_another_kind(made: list[dict[str, Any]]) -> None:
     """0 of all. [SE3]"""
-    assert len(made) > 9_000 / PARTS
+    assert len(made) > 500
     assert [each for each in made if each["kind"] == "untyped"] == []
 
 
@@ -51,7 +53,7 @@ def test_no_hostile_call_ends_in_an_error_of_another_kind(made: list[dict[str, A
 def test_what_no_argument_can_be_is_refused_by_its_name(made: list[dict[str, Any]]) -> None:
     """Also where the call needs Spark, which is not there: the error is of the argument. [SE3]"""
     never = [each for each in made if each["value"] in calls.NEVER and not calls.is_taken(each["door"], each["parameter"], each["value"])]
-    assert len(never) > 200 / PARTS
+    assert len(never) > 10
     assert [
         each for each in never if each["kind"] != "refused" or each["error"] != "UsageError" or each["parameter"] not in each["message"]
     ] == []

@@ -42,7 +42,7 @@ def until_done(table: mc.Table, where: str, *, between: Callable[[], object] = l
 CASES = list(itertools.product(["memory", "local"], KINDS, [False, True]))
 
 
-@pytest.mark.parametrize(("scheme", "name", "spilled"), rest_thorough(CASES, ("memory", "partitioned", True), ("local", "nested", False)))
+@pytest.mark.parametrize(("scheme", "name", "spilled"), rest_thorough(CASES, ("memory", "nested", True)))
 def test_every_object_that_tells_of_her_is_found_and_goes(
     tmp_path: Path, scheme: str, name: str, spilled: bool, set_budgets: SetBudgets
 ) -> None:

@@ -27,6 +27,7 @@ from manifestcommit.testing.faults import FaultCall, FaultStore
 
 HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
 DAY = "a b%2F+=#'é🦆"
+Act = Callable[[Store], object]
 
 
 def gc(store: Store, **options: Any) -> GcReport:
@@ -122,11 +123,11 @@ def orphan(store: Store, number: int, **parts: Any) -> None:
         raise ZeroDivisionError
 
 
-def interleaved(base: Store, work: Callable[[Store], object], act: Callable[[Store], object]) -> Iterator[tuple[Store, object, object]]:
-    """`work` with the whole of `act` before one of its calls, for each of them: the store, and what both returned or raised."""
+def interleaved(base: Store, work: Act, act: Act, step: int = 1) -> Iterator[tuple[Store, object, object]]:
+    """`work` with the whole of `act` before one of its calls, for each `step`-th of them: the store, and what both returned or raised."""
     calls = FaultStore(clone(base))
     work(calls)
-    for number in range(1, calls.count + 1):
+    for number in range(1, calls.count + 1, step):
         store, acted = clone(base), []
 
         def between(call: FaultCall, number: int = number, store: Store = store, acted: list[object] = acted) -> None:

@@ -62,7 +62,7 @@ SCENARIOS: dict[str, Scenario] = {
     "append that spills": (full, append),
     "overwrite that spills": (full, overwrite_dynamic),
 }
-QUICK = [("append", 2), ("dynamic overwrite", 2)]  # at every second call
+QUICK = [("append", 4), ("dynamic overwrite", 4)]  # at every fourth call
 
 
 @pytest.mark.usefixtures("tight")

@@ -37,8 +37,6 @@ from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
-pytestmark = pytest.mark.usefixtures("empty_memory")
-
 
 # --- completeness, alone --------------------------------------------------------------------------------------------------
 @pytest.mark.thorough

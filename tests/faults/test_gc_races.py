@@ -32,7 +32,7 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.kit.sizes import budgets, rounds, some
+from tests.kit.sizes import at_calls, budgets, rounds, some
 from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 
 from manifestcommit.commits.task_recovery import Recovery
@@ -60,8 +60,6 @@ from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
-
-pytestmark = pytest.mark.usefixtures("empty_memory")
 
 
 # --- one thing in between, at every call ----------------------------------------------------------------------------------
@@ -93,9 +91,10 @@ ACTS: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_whatever_happens_before_any_call_of_a_gc_is_kept(act: str) -> None:
+@at_calls
+def test_whatever_happens_before_any_call_of_a_gc_is_kept(act: str, step: int) -> None:
     """[GC4] [GC12] [IV2] [IV7]"""
-    for store, done, acted in interleaved(table(), gc, ACTS[act]):
+    for store, done, acted in interleaved(table(), gc, ACTS[act], step):
         assert isinstance(done, GcReport), done
         assert not isinstance(acted, ManifestCommitError) or (act == "rollback" and isinstance(acted, UsageError)), acted
         check_readable(store)

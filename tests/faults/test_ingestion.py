@@ -159,7 +159,7 @@ def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(befo
         assert sorted(next_run.fetched) == [(each, offset) for each in ENDS for offset in range(stood[each], ENDS[each])]
         assert (again is None) is (stood == ENDS)
         check_done(store, next_run)
-    assert 2 <= landed < total, "some deaths came after the create, most before it"
+    assert 1 <= landed < total, "some deaths came after the create, most before it"
 
 
 @pytest.mark.thorough

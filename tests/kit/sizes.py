@@ -42,8 +42,8 @@ def rest_thorough(cases: Iterable[T], *quick: T) -> Sequence[object]:
     ]
 
 
-# A test that fails, or is killed, at a call of the store: at each second one in `make test`, at each one in `make test-rest`.
-at_calls = pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.thorough)])
+# A test that fails, or is killed, at a call of the store: at each fourth one in `make test`, at each one in `make test-rest`.
+at_calls = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.thorough)])
 
 
 def some(cases: Iterable[T], usual: int) -> Sequence[T]:

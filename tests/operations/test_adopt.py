@@ -616,7 +616,7 @@ def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault
     healthy = FaultStore(clone(base))
     adopt(session(healthy))
     for number in range(1, healthy.count + 1):
-        if healthy.calls[number - 1].kind != "put_if_absent" and fault not in in_turn(get_args(Fault), number, 3 - step):
+        if healthy.calls[number - 1].kind != "put_if_absent" and fault not in in_turn(get_args(Fault), number, 1 + (step == 1)):
             continue
         store = clone(base)
         done = None
@@ -662,7 +662,7 @@ def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: 
     acts: list[Callable[[Store], list[int]]] = [writes, adds, adopts]
     joined = 0
     for number in range(1, calls.count + 1):
-        for act in in_turn(acts, number, 3 - step):
+        for act in in_turn(acts, number, 1 + (step == 1)):
             store = clone(base)
             more: list[int] = []
 

@@ -143,7 +143,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 59_947, "modules": 142, "loaded": 50, "lines of tests": 81_585}
+CEILINGS = {"lines": 59_947, "modules": 142, "loaded": 50, "lines of tests": 81_564}
 WALKS = {
     "append": {"modules": 30, "switches": 263, "depth": 17},
     "read": {"modules": 20, "switches": 84, "depth": 15},
@@ -182,7 +182,7 @@ def lines_by_door(modules: dict[str, Module]) -> Counter[str]:
     for name, module in modules.items():
         lines[door_of(name)] += len(module.source.splitlines())
         for door, methods in DOOR_METHODS.items() if name in (f"{PACKAGE}.table.table", f"{PACKAGE}.table.reading") else ():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.FunctionDef) and node.name in methods:
                     length = node.end_lineno - min([node.lineno, *(each.lineno for each in node.decorator_list)]) + 2
                     lines.update({door: length, "": -length})
@@ -241,7 +241,7 @@ def test_nothing_imports_itself_round_a_corner(ours) -> None:
         f"{name}:{node.lineno}: imports a module of ours by a string: import it, or register what calls it from above"
         for name, module in ours.items()
         if name != PACKAGE  # whose public names are loaded by its table of their modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
         if node.args and ast.unparse(node.args[0]).lstrip("'\"f").startswith((PACKAGE, "."))
     )

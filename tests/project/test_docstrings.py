@@ -287,8 +287,9 @@ def problem_of_class(name: str) -> str:
         return f"{name}: the first line is a sentence, not {said.first!r}"
     if missing:
         return f"{name}: Attributes: lacks {sorted(missing)}"
-    code = inspect.getsource(CLASSES[name])
-    stale = [each for each in said.entries("Attributes") if each not in fields(CLASSES[name]) and f"self.{each}" not in code]
+    stale = [each for each in said.entries("Attributes") if each not in fields(CLASSES[name])]
+    code = inspect.getsource(CLASSES[name]) if stale else ""  # which takes long to be found
+    stale = [each for each in stale if f"self.{each}" not in code]
     return f"{name}: Attributes: has {stale}, which it has not" if stale else ""
 
 

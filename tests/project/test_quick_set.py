@@ -24,7 +24,7 @@ KILLERS: dict[str, str] = {
 }
 # How many tests there are at the least, and of how many functions of each folder some are quick; what is in the folders named here costs
 # the most.
-IN_ALL, WITH_SPARK, SHARE = 6500, 110, 0.8
+IN_ALL, WITH_SPARK, SHARE = 6300, 110, 0.8
 SHARES = {
     "chaos": 0.7,
     "clients": 0.6,
@@ -133,20 +133,8 @@ def test_a_turn_is_a_part_and_all_turns_are_all(tmp_path: Path) -> None:
     """Each test has one turn, in CI's runs of a third of them, too; what it leaves to other days is said."""
     cases = {f"test_it.py::test_one[{number}]" for number in range(24)}
     (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.parametrize('n', range(24))\ndef test_one(n):\n    assert n >= 0\n")
-    given = [
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.turns",
-        "--rootdir",
-        str(tmp_path),
-        "-c",
-        "/dev/null",
-        "--turn",
-        "3",
-        str(tmp_path),
-    ]
+    options = ["-v", "-p", "no:cacheprovider", "-p", "tests.turns", "-c", "/dev/null", "--turn", "3"]
+    given = [*options, "--rootdir", str(tmp_path), str(tmp_path)]
     days = ("2026-11-26", "2026-11-27", "2026-11-28")
     program = f"import os, pytest\nfor os.environ['MC_TURN_DAY'] in {days}: assert pytest.main({given}) == 0; print('--- next')"
     run: list[str] = []

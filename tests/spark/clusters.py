@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -110,6 +111,7 @@ def standalone_cluster(scratch: Path, *, log_level: str = "fatal") -> Iterator[s
     """A master and two workers of one core each, on two loopback addresses (speculation wants two hosts). Gives its URL."""
     port = free_port()
     with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch / "tmp", ignore_errors=True)
         _start(
             stack,
             scratch,
@@ -183,7 +185,8 @@ class Driver:
 
     def __init__(self, scratch: Path, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "fatal") -> None:
         self.scratch = scratch
-        self.env = environment(scratch, log_level=log_level)
+        self._own = tempfile.mkdtemp(dir=scratch)  # files of its JVM and its workers
+        self.env = {**environment(scratch, log_level=log_level), "SPARK_LOCAL_DIRS": self._own, "TMPDIR": self._own}
         read_end, write_end = os.pipe()
         self._answers = os.fdopen(read_end, "r", encoding="utf-8")
         self._log = open(scratch / f"driver-{secrets.token_hex(2)}.log", "wb")  # noqa: SIM115
@@ -258,7 +261,7 @@ class Driver:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        shutil.rmtree(self.scratch / "tmp", ignore_errors=True)
+        shutil.rmtree(self._own, ignore_errors=True)
 
 
 class DriverDiedError(Exception):

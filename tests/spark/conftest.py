@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,8 +69,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A driver on a standalone cluster of two executors on two hosts, with speculation; traps work in all its processes."""
+def driver_on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Driver]]:
+    """Gives the driver on a standalone cluster of two executors on two hosts, with speculation, and another one where a test has killed
+    that; traps work in all their processes."""
     scratch = tmp_path_factory.mktemp("cluster")
     conf = {
         "spark.executor.cores": "1",
@@ -89,33 +90,45 @@ def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]
         # An executor that a test killed says nothing of its host.
         "spark.excludeOnFailure.enabled": "false",
     }
+    drivers: list[Driver] = []
+
+    def running() -> Driver:
+        if not drivers or drivers[-1].process.poll() is not None:
+            drivers.append(Driver(scratch, url, conf))
+            drivers[-1].run("ready")
+        return drivers[-1]
+
     with standalone_cluster(scratch) as url:
-        driver = Driver(scratch, url, conf)
         try:
-            driver.run("ready")
-            yield driver
+            yield running
         finally:
-            driver.close()
+            for each in drivers[-1:]:
+                if each.process.poll() is None:
+                    each.close()
 
 
 @pytest.fixture
-def driver(cluster_driver: Driver) -> Iterator[Driver]:
+def driver(driver_on_cluster: Callable[[], Driver]) -> Iterator[Driver]:
     """The cluster's driver with no trap left from another test."""
-    clear_traps(cluster_driver.scratch)
-    yield cluster_driver
-    clear_traps(cluster_driver.scratch)
+    found = driver_on_cluster()
+    clear_traps(found.scratch)
+    yield found
+    clear_traps(found.scratch)
 
 
 @pytest.fixture
-def doomed(tmp_path: Path) -> Iterator[Driver]:
-    """A driver of this test's own, to be killed with its JVM and all its workers."""
-    scratch = tmp_path / "doomed"
-    scratch.mkdir()
-    driver = Driver(scratch, "local[2]")
-    try:
-        driver.run("ready")
-        yield driver
-    finally:
+def new_driver(tmp_path: Path) -> Iterator[Callable[[], Driver]]:
+    """Drivers of this test's own, to be killed with their JVM and all their workers; one that still lives at the end is ended."""
+    drivers: list[Driver] = []
+
+    def make() -> Driver:
+        scratch = tmp_path / f"driver-{len(drivers)}"
+        scratch.mkdir()
+        drivers.append(Driver(scratch, "local[2]"))
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
         driver.close()
 
 

@@ -44,35 +44,39 @@ def computing(folder: str) -> Any:
     return compute
 
 
+def run(spark: Any, root: str, folder: str, tasks: int, second: str = "") -> list[dict[str, Any]]:
+    """The job; what came of it, of the first table last."""
+    import manifestcommit as mc
+
+    def write(job: mc.Job, folder: str) -> None:
+        rows = spark.range(0, tasks * 10, 1, tasks).mapInArrow(computing(folder), "id long")
+        job.write(rows.withColumnRenamed("id", "a `b`.c"))
+
+    how: dict[str, Any] = {"key": "month", "recoverable": True, "fingerprint": "the script of this test"}
+    if second:
+        with mc.transaction([root, second], **how) as tx:
+            write(tx[root], folder)
+            write(tx[second], os.path.join(folder, "second"))
+        assert tx.outcome is not None
+        outcomes = [*tx.outcome.outcomes.values()]
+    else:
+        with mc.begin(root, **how) as job:
+            write(job, folder)
+        assert job.outcome is not None
+        outcomes = [job.outcome]
+    return [{"job": each.job_id, "kind": each.kind, "version": each.version} for each in reversed(outcomes)]
+
+
 def main() -> None:
-    root, folder, tasks, second = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+    root, folder, tasks, *second = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, filename=Path(folder, "log"))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from tests.spark.jobs import open_session
 
-    import manifestcommit as mc
-
     spark = open_session("local[2]", {})
     try:
-
-        def write(job: mc.Job, folder: str) -> None:
-            rows = spark.range(0, tasks * 10, 1, tasks).mapInArrow(computing(folder), "id long")
-            job.write(rows.withColumnRenamed("id", "a `b`.c"))
-
-        outcomes = []
-        if second:
-            with mc.transaction([root, *second], key="month", recoverable=True, fingerprint="the script of this test") as tx:
-                for each, place in ((root, folder), (second[0], os.path.join(folder, "second"))):
-                    write(tx[each], place)
-            assert tx.outcome is not None
-            outcomes += tx.outcome.outcomes.values()
-        else:
-            with mc.begin(root, key="month", recoverable=True, fingerprint="the script of this test") as job:
-                write(job, folder)
-            assert job.outcome is not None
-            outcomes.append(job.outcome)
-        for outcome in reversed(outcomes):
-            print(json.dumps({"job": outcome.job_id, "kind": outcome.kind, "version": outcome.version}))
+        for told in run(spark, root, folder, int(tasks), *second):
+            print(json.dumps(told))
     finally:
         spark.stop()
 

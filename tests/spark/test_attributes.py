@@ -199,13 +199,13 @@ def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, poi
         ("commit-after-create", True),
     ],
 )
-def test_atomic_job_commit(spark, doomed: Driver, table: str, point: str, committed: bool) -> None:
+def test_atomic_job_commit(spark, driver: Driver, table: str, point: str, committed: bool) -> None:
     """[SP1] [CM1] The driver is killed before, right before and right after the create: the old state or the new one, and a rerun
     with the same key makes it the new one, once."""
-    trap = set_trap(doomed.scratch, point, "wait")
-    doomed.send("write", path=table, key="atomic", tasks=TASKS, rows=ROWS)
-    doomed.reaches(trap)
-    doomed.close()
+    trap = set_trap(driver.scratch, point, "wait")
+    driver.send("write", path=table, key="atomic", tasks=TASKS, rows=ROWS)
+    driver.reaches(trap)
+    driver.close()
     assert rows_of(spark, table) == sorted(OLD + (new_rows("atomic") if committed else []))
     rerun = mc.write(spark.createDataFrame(new_rows("atomic"), "n long, day string, who string"), table, key="atomic")
     assert rerun.already_committed is committed

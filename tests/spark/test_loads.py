@@ -134,10 +134,11 @@ def test_of_two_attempts_at_a_part_one_counts(driver: Driver, root: str, origin:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("point", ["task-0-writing", "task-1-after-put", "commit-before-create", "commit-after-create"])
-def test_a_driver_that_is_killed_has_loaded_a_chunk_or_nothing(spark: Any, doomed: Driver, root: str, origin: Origin, point: str) -> None:
+def test_a_driver_that_is_killed_has_loaded_a_chunk_or_nothing(spark: Any, new_driver: Any, root: str, origin: Origin, point: str) -> None:
     """[LD11] [LD1]"""
     more = {"file": pa.string()} if "file_column" in origin.code else {"_partition": pa.int32(), "_offset": pa.int64()}
     mc.create_table(root, pa.schema({"id": pa.int64(), "text": pa.string(), **more}), exist_ok=True)
+    doomed = new_driver()
     trap = set_trap(doomed.scratch, point, "wait")
     doomed.send("load_from", code=origin.code, path=root, **origin.how)
     doomed.reaches(trap)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.docs.blocks import REPO, needs, pages, run
-from tests.kit.sizes import rest_thorough
 
 NAMES = {page.relative_to(REPO).as_posix(): page for page in pages() if needs(page) & {"spark", "s3"}}
 
 
-@pytest.mark.parametrize("name", rest_thorough(NAMES, "docs/tutorials/stream.md"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMES)
 def test_a_page_runs_as_it_stands(
     spark, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_read_modify_write_loses_no_commit_of_others(spark, root: str) -> None
 NEEDLE = "needle-4711"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spilled", rest_thorough([False, True], True))
 def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, set_budgets: SetBudgets, spilled: bool) -> None:
     """In rows, bounds and names of partitions, of data files, snapshots, manifests; in history, tags, what jobs left behind. [GC17]"""

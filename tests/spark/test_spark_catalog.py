@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.export.kinds import KINDS, foreign, numbered
+from tests.kit.sizes import rounds
 from tests.spark.settings import setting
 
 import manifestcommit as mc
@@ -197,12 +198,11 @@ def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> N
                 with pytest.raises(Exception, match=r"ParentNotDirectory|Parent path is not a directory"):
                     insert()
                 assert folder(table) == before
-        for number in range(2 * has("format")):
+        for number in range(rounds(1, 2) * has("format")):
             mc.write(numbered(1, part=["s"]), str(tmp_path / "source"))
             query = spark.readStream.format("manifestcommit").load(str(tmp_path / "source"))
             stream = query.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).toTable(name)
             stream.awaitTermination()
-            check(spark, table, name)
             assert number in (0, 1) and {each for each in folder(table) if "_spark_metadata" in each and ".crc" not in each} == {
                 each for each in before if "_spark_metadata" in each
             }

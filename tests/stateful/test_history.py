@@ -446,5 +446,5 @@ class OnDisk(Life):
     local = True
 
 
-TestHistory, TestHistoryAtLength = in_two_lengths(Life, steps=40, quick=3, usual=50, proof=3_000)
+TestHistory, TestHistoryAtLength = in_two_lengths(Life, steps=40, quick=2, usual=50, proof=3_000)
 TestHistoryOnDisk = in_two_lengths(OnDisk, steps=40, quick=rounds(1, 150), usual=2, proof=150)[0]

@@ -151,7 +151,6 @@ def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
     assert tasks_started() > 0
 
 
-@pytest.mark.thorough
 def test_refused_where_spark_plans(spark, table: str) -> None:
     """[SP5] A message of ours, no version, no file."""
     before, struct = everything_below(table), frame_without_jobs(spark).schema

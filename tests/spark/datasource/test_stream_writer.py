@@ -11,7 +11,6 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -328,22 +327,6 @@ def test_a_batch_of_a_removed_table_is_an_error(root: str, batch_messages: Any) 
 
 
 # --- kill -9 --------------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def new_driver(tmp_path: Path) -> Iterator[Any]:
-    """Drivers of their own, with no trap set; whichever still lives at the end is ended."""
-    drivers: list[Driver] = []
-
-    def make() -> Driver:
-        scratch = tmp_path / f"driver-{len(drivers)}"
-        scratch.mkdir()
-        drivers.append(Driver(scratch, "local[2]"))
-        return drivers[-1]
-
-    yield make
-    for driver in drivers:
-        driver.close()
-
-
 @pytest.mark.versions
 @pytest.mark.needs("limit")
 @pytest.mark.thorough

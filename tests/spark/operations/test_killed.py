@@ -23,10 +23,11 @@ RERUN_HERE = [work for work in BY_TASKS if work != "merge by clauses"]
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("work", WORKS)
 def test_a_driver_that_is_killed_around_its_commit_has_done_all_or_nothing(
-    spark: Any, doomed: Driver, root: str, work: str, moment: str
+    spark: Any, new_driver: Any, root: str, work: str, moment: str
 ) -> None:
     """And a rerun with its key completes it, once."""
     make(root)
+    doomed = new_driver()
     trap = set_trap(doomed.scratch, f"commit-{moment}-create", "wait")
     doomed.send("change_rows", path=root, work=work)
     assert doomed.reaches(trap)["worker"] == doomed.process.pid

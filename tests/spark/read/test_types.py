@@ -156,7 +156,6 @@ def test_spark_needs_no_help_of_ours_to_read_a_file(spark, table: str) -> None:
     assert as_text(plain) == as_text(frame(spark))
 
 
-@pytest.mark.thorough
 def test_pyarrow_reads_the_values(table: str) -> None:
     """[RD7] Through the dataset, and straight from the files."""
     for read in (mc.Table(table).dataset().to_table(), pa.concat_tables(pq.read_table(f) for f in sorted(Path(table).glob("*.parquet")))):

@@ -41,7 +41,6 @@ def on_disk(root: str) -> set[str]:
     return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file()}
 
 
-@pytest.mark.thorough
 @pytest.mark.versions
 def test_what_was_written_is_what_is_there(spark, root: str) -> None:
     """[SP1] [DF1] Only the tasks' data files remain: no version, no list, no temporary file; names carry task and job."""
