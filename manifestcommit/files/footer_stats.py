@@ -119,9 +119,8 @@ def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, Flo
             column = table.column(leaf.path[0])
             if len(leaf.path) > 1:
                 column = pc.struct_field(column, list(leaf.path[1:]))
-            column = column.combine_chunks()
             is_nan = pc.is_nan(column)
-            nans = is_nan.true_count
+            nans = pc.sum(is_nan, min_count=0).as_py()
             ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column)
             stats[leaf.id] = FloatStats(
                 column.null_count, nans, ends["min"].as_py(), ends["max"].as_py()

@@ -1001,10 +1001,7 @@ class RowBuffer:
 
 def row_groups(table: pa.Table, row_group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
     """Split the table into parts of about one row group each, as even as possible."""
-    size_bytes = table.get_total_buffer_size()  # not less than its rows take, and known at once
-    if size_bytes > row_group_bytes:
-        size_bytes = table.nbytes
-    parts = max(1, round(table.num_rows / ROW_GROUP_ROWS), round(size_bytes / row_group_bytes))
+    parts = max(1, round(table.num_rows / ROW_GROUP_ROWS), round(table.nbytes / row_group_bytes))
     size = math.ceil(table.num_rows / parts)
     for start in range(0, table.num_rows, max(size, 1)):
         yield table.slice(start, size)

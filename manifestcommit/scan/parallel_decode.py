@@ -103,11 +103,7 @@ def batches_of(
         yield from held.to_batches(columns=names, batch_size=batch_rows, use_threads=use_threads)
         return
     chosen = wanted.stored.names
-    if file.metadata.num_rows <= batch_rows:  # it takes less than a reader of batches
-        batches = file.read(chosen, use_threads=use_threads).to_batches()
-    else:
-        batches = file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads)
-    for batch in batches:
+    for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads):
         columns = [batch.column(name) for name in chosen]
         yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
 
