@@ -69,6 +69,7 @@ def environment(scratch: Path, *, hooks: bool = True, log_level: str = "fatal") 
 def set_trap(scratch: Path, name: str, action: str) -> Path:
     """The next Python process of the cluster that passes the point `name` does `action` there, once."""
     trap = scratch / "traps" / name
+    trap.with_name(trap.name + ".go").unlink(missing_ok=True)  # of another test in the same cluster
     trap.write_text(action, "utf-8")
     return trap
 
@@ -230,8 +231,7 @@ class Driver:
 
     def says(self, text: str) -> list[str]:
         """The lines that hold the text, as soon as there are any."""
-        wait_for(lambda: any(text in line for line in self.lines()), what=f"{text!r} in the log of the driver")
-        return [line for line in self.lines() if text in line]
+        return list(wait_for(lambda: [line for line in self.lines() if text in line], what=f"{text!r} in the driver's log"))
 
     def reaches(self, trap: Path, *, seconds: float = 120.0) -> dict[str, int]:
         """Waits until the running function stepped into the trap; fails at once, and says why, where it ended without."""
