@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.sizes import at_calls, rest_thorough
+from tests.kit.sizes import rest_thorough
 from tests.kit.tables import all_snapshots, begin, check_table, clone, memory, positions, read, session
 
 import manifestcommit as mc
@@ -142,13 +142,12 @@ def test_the_case_itself() -> None:
 
 
 @pytest.mark.parametrize("before", rest_thorough(BEFORE, next(iter(BEFORE))))
-@at_calls
-def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(before: str, step: int) -> None:
+def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(before: str) -> None:
     """[IV3] [WM2] [WM4] [CM3]"""
     base = BEFORE[before]()
     total = calls_of(lambda machine: ingest(Topic(), machine.over(clone(base))))
     landed = 0
-    for number in range(1, total + 2, step):
+    for number in range(1, total + 2):
         store, dead, next_run = clone(base), Topic(), Topic()
         assert died(lambda: ingest(dead, Machine(number).over(store))) is (number <= total)  # noqa: B023  # called at once
         stood = {each: int(positions(store).get(next_run.source(each), 0)) for each in ENDS}
@@ -159,7 +158,7 @@ def test_killed_before_any_call_the_next_run_redoes_exactly_what_is_missing(befo
         assert sorted(next_run.fetched) == [(each, offset) for each in ENDS for offset in range(stood[each], ENDS[each])]
         assert (again is None) is (stood == ENDS)
         check_done(store, next_run)
-    assert 1 <= landed < total, "some deaths came after the create, most before it"
+    assert 2 <= landed < total, "some deaths came after the create, most before it"
 
 
 @pytest.mark.thorough

@@ -58,7 +58,7 @@ def data_of(
         older = head(version, newest.schema)
         if text:
             hostile = commit(version, key=text, reason=text, operation=text if version % 2 else "append", job=text)
-            names = [field.name for field in older.schema.fields] if older.schema else []
+            names = [field.name for field in older.schema.fields]
             older = msgspec.structs.replace(older, commits=(hostile,), schema=schema_of([*names, f"{text}{version}"]))
         reducer.add(older)
     history = reducer.view()

@@ -75,8 +75,8 @@ def main() -> None:
 
     spark = open_session("local[2]", {})
     try:
-        for told in run(spark, root, folder, int(tasks), *second):
-            print(json.dumps(told))
+        for outcome in run(spark, root, folder, int(tasks), *second):
+            print(json.dumps(outcome))
     finally:
         spark.stop()
 
