@@ -51,7 +51,7 @@ from tests.faults.crowd import crowd
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
-from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from benchmarks.s3 import S3Server, anyone_may_write, delta_options, far_away, iceberg_options, s3_server, versions
 from manifestcommit.commits.commit_loop import Committers
 from manifestcommit.store import open_store
 from manifestcommit.store.local import LocalStore
@@ -87,6 +87,7 @@ def main() -> int:
     options.add_argument(
         "--alone", action="store_true", help="without the others, of whose writers each waits for minutes once 50 are at it"
     )
+    options.add_argument("--delay", type=int, default=0, metavar="MS", help="how much later each request reaches S3 (default: 0)")
     options.add_argument("--seconds", type=float, help="how long the writers of one round go on (default: 10, quick: 2)")
     chosen = options.parse_args()
     counts = chosen.writers or ([1, 4] if chosen.quick else [1, 4, 16, 50])
@@ -96,10 +97,12 @@ def main() -> int:
             simulate(writers, seconds)
         return 0
     used = versions("deltalake", "pyiceberg", *(["s3fs"] if chosen.store == "s3" else []))
-    with work_folder(chosen) as folder, s3_server() if chosen.store == "s3" else nullcontext() as server:
+    near = s3_server() if chosen.store == "s3" else nullcontext()
+    with work_folder(chosen) as folder, near as there, far_away(there, chosen.delay) if there else nullcontext() as server:
         place = Place(server=server, root=f"s3://{server.bucket()}" if server else str(folder), folder=str(folder))
         for writers in counts:
             case = {"store": chosen.store, "writers": writers, "seconds": seconds, "versions": used}
+            case |= {"delay_ms": chosen.delay} if chosen.delay else {}
             compare(place, case, rounds=int(chosen.rounds or (1 if chosen.quick else 3)), peers=not chosen.alone)
     return 0
 
@@ -314,14 +317,6 @@ _connections: dict[int, http.client.HTTPConnection] = {}  # by writer
 
 
 # --- before and after a round ---------------------------------------------------------------------------------------------
-
-
-def anyone_may_write(server: S3Server) -> str:
-    """A new bucket into which requests without a signature may write: the floor is not the speed of a client's signing."""
-    bucket = server.bucket()
-    allowed = {"Effect": "Allow", "Principal": "*", "Action": ["s3:PutObject"], "Resource": f"arn:aws:s3:::{bucket}/*"}
-    server.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [allowed]}))
-    return bucket
 
 
 def check_ours(place: Place, url: str, done: list[Work]) -> tuple[list[int], int]:

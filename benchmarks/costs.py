@@ -1,4 +1,4 @@
-"""Requests and bytes that each operation costs on S3, by kind, beside deltalake and pyiceberg; and the CPU of one small request.
+"""Requests and bytes that each operation costs on S3, by kind, beside deltalake and pyiceberg; the CPU of one small request; and appends.
 
 Requests are the same in every run; bytes differ by a percent or so, since names are drawn at random and metadata is compressed.
 Every client reaches the same server through the same counting proxy. An operation begins in a new process, so nothing is known or
@@ -15,6 +15,12 @@ many), `delete`; `requests` is their sum, and `of_data` says how many of them na
 - `one small PUT`, `GET`, `LIST`: `cpu_ms` of our process for each of 500 requests one after another: a create of 2 kB, that object,
   a list of two names, as a commit's. The floor is `http.client` on a kept connection, whose requests were signed before and whose
   answers nobody reads.
+
+- `append one row`: ten appends one after another to a table of twenty commits, in a process that has done so before, beside Lance and
+  deltalake: our `cpu_ms` of the process and `ms` of each. Behind a network of `delay_ms` to each request, `delays` is how many of these
+  one append takes, everything in it. `mc.write` begins anew with each call but for what the process knows of the table; `knows nothing`
+  is the same by a process that knows no table, and each time it is: 5 delays by protocol; 4 with what it knows. The floor is what
+  every append needs at least, two requests one after another: a put and a create, of as many bytes, by `http.client`.
 
 What these figures do not say:
 
@@ -45,7 +51,7 @@ from tests.kit.proxy import FaultProxy
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
-from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from benchmarks.s3 import S3Server, anyone_may_write, delta_options, far_away, iceberg_options, s3_server, versions
 from manifestcommit.store import open_store
 
 GROUPS = 100  # partitions of the upper level: a filter on one of them keeps 1 %
@@ -53,6 +59,8 @@ GROUP = 7
 METADATA = ("/_manifest/", "/_delta_log/", "/metadata/")
 FIGURES = ["requests", "put", "get", "head", "list", "post", "delete", "of_data", "up_bytes", "down_bytes"]
 REQUESTS = 500
+APPENDS = 10
+ONE_ROW = pa.table({"id": [1], "name": ["row 1"]})
 LISTED = f"listed/{7:020}.json.zst"
 SCHEMA = pa.schema([("grp", pa.int32()), ("part", pa.int32()), ("name", pa.string())])
 
@@ -62,11 +70,12 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--files", type=int, help="files of the large table, a multiple of 100 (default: 10000, quick: 200)")
     options.add_argument("--requests", action="store_true", help="small requests only")
+    options.add_argument("--appends", action="store_true", help="appends of one row only")
     chosen = options.parse_args()
     files = chosen.files or (200 if chosen.quick else 10_000)
-    used = versions("deltalake", "pyiceberg", "botocore")
+    used = versions("deltalake", "pyiceberg", "pylance", "botocore")
     with s3_server() as server:
-        for kind in ("PUT", "GET", "LIST"):
+        for kind in () if chosen.appends else ("PUT", "GET", "LIST"):
             requests = SmallRequests(server, kind)
             contestants = [
                 Contestant(name="manifestcommit", run=requests.timed(requests.ours)),
@@ -75,7 +84,13 @@ def main() -> int:
             ]
             interleave(contestants, rounds=rounds_of(chosen))
             report("costs", {"operation": f"one small {kind}", "versions": used}, contestants, figures=["cpu_ms", "ms"])
-        if chosen.requests:
+        for delay_ms in () if chosen.requests else (0, 20, 50):
+            with far_away(server, delay_ms) as through:
+                appends = Appends(through, delay_ms)
+                interleave(appends.contestants, rounds=rounds_of(chosen))
+            figures = ["cpu_ms", "ms", *(["delays"] if delay_ms else [])]
+            report("costs", {"operation": "append one row", "delay_ms": delay_ms, "versions": used}, appends.contestants, figures=figures)
+        if chosen.requests or chosen.appends:
             return 0
     with work_folder(chosen) as folder, s3_server() as server, FaultProxy(server.endpoint) as proxy:
         through = S3Server(endpoint=proxy.url, key=server.key, secret=server.secret)
@@ -161,6 +176,60 @@ class SmallRequests:
         request = AWSRequest(method, f"{self._server.endpoint}{target}", headers=headers, data=body)
         S3SigV4Auth(Credentials(self._server.key, self._server.secret), "s3", "us-east-1").add_auth(request)
         return method, target, body, dict(request.headers.items())
+
+
+class Appends:
+    """Appends of one row to tables of each client, which are kept."""
+
+    def __init__(self, server: S3Server, delay_ms: int) -> None:
+        self._server, self._delay_ms, self._bucket = server, delay_ms, server.bucket()
+        self._delta, self._connection = delta_options(server), http.client.HTTPConnection(server.endpoint.partition("://")[2])
+        self._open_bucket = anyone_may_write(server)
+        kinds = {
+            "manifestcommit": self.ours,
+            "manifestcommit, knows nothing": self.ours_anew,
+            "lance": self.lances,
+            "deltalake": self.deltas,
+            "two requests (floor)": self.floor,
+        }
+        for append in kinds.values():
+            for _ in range(20):
+                append()
+        self.contestants = [Contestant(name=name, run=self._timed(append)) for name, append in kinds.items()]
+
+    def _timed(self, append: Callable[[], object]) -> Callable[[int], Figures]:
+        def run(_: int) -> Figures:
+            began_cpu, began = time.process_time(), time.perf_counter()
+            for _ in range(APPENDS):
+                append()
+            cpu_ms, ms = ((end - start) * 1000 / APPENDS for end, start in ((time.process_time(), began_cpu), (time.perf_counter(), began)))
+            return {"cpu_ms": cpu_ms, "ms": ms, **({"delays": ms / self._delay_ms} if self._delay_ms else {})}
+
+        return run
+
+    def ours(self) -> None:
+        assert mc.write(ONE_ROW, f"s3://{self._bucket}/ours", storage_options=self._server.storage_options).committed
+
+    def ours_anew(self) -> None:
+        url, options = f"s3://{self._bucket}/anew", self._server.storage_options
+        open_store(url, options).heads.clear()  # type: ignore[attr-defined] # which this kind of store has
+        assert mc.write(ONE_ROW, url, storage_options=options).committed
+
+    def lances(self) -> None:
+        import lance
+
+        lance.write_dataset(ONE_ROW, f"s3://{self._bucket}/lance", mode="append", storage_options=self._delta)
+
+    def deltas(self) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(f"s3://{self._bucket}/delta", ONE_ROW, mode="append", storage_options=self._delta)
+
+    def floor(self) -> None:
+        for size, headers in ((600, {}), (2000, {"If-None-Match": "*"})):
+            self._connection.request("PUT", f"/{self._open_bucket}/{secrets.token_hex(8)}", os.urandom(size), headers)
+            response = self._connection.getresponse()
+            assert response.read() is not None and response.status == 200, response.status
 
 
 def costs_of(name: str, proxy: FaultProxy, server: S3Server, bucket: str, folder: Path, files: int) -> dict[str, Figures]:

@@ -59,6 +59,7 @@ from ..log.table_context import (
 from ..log.version_chain import (
     MAX_INTENTS,
     Head,
+    VersionListing,
     home_of,
     list_above,
     missing_version,
@@ -467,15 +468,17 @@ class GroupCommit:
             )
         return True
 
-    def wait_for_turn(self, head: Head, shortest_s: float, longest_s: float) -> int:
+    def wait_for_turn(
+        self, head: Head, shortest_s: float, longest_s: float
+    ) -> VersionListing | None:
         """A job that has asked for help lets those go first that began earlier: one of them carries
-        it along. The newest version seen. [CM20]
+        it along. [CM20]
 
         It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in
         conflict with what is there. It waits no longer than its intent is there, which its carrier
-        takes away. One list for each turn. 0 where the table is gone.
+        takes away. One list for each turn, of which it returns the last; None: it need not wait.
         """
-        env, version = self._ctx.env, head.version
+        env, above = self._ctx.env, None
         for waited in range(_TURNS):
             if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
                 break
@@ -483,10 +486,9 @@ class GroupCommit:
             env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
             above = self._timed(partial(list_above, self._ctx.store, head.version))
             self.saw(above.intents)
-            version = max(above.versions, default=0)
-            if not version or not self._is_there:
+            if not above.versions or not self._is_there:
                 break
-        return version
+        return above
 
     def settled(self, version: Snapshot) -> None:
         """This version, which the job created, counts: those it carried need not ask. [CM22]"""
@@ -1047,16 +1049,14 @@ class _CommitLoop:
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head, after those who go before this job had time to carry it along. [CM20]"""
         limits = self._limits
-        version = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
-        if version == head.version:
-            return head
-        return self._newest(head, read_object(self._ctx.store, version) if version else None)
+        above = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+        return head if above is None else self._newest(head, head, above)
 
-    def _newest(self, base: Head, got: Head | None) -> Head:
+    def _newest(self, base: Head, got: Head | None, above: VersionListing | None = None) -> Head:
         """The newest head, and the intents beside it. got: what was got from the base on before
-        this call, if anything. [RD1] [CM20]"""
+        this call, if anything; above: a list made after that. [RD1] [CM20]"""
         try:
-            newest = newest_above(self._ctx.store, base.version, got)
+            newest = newest_above(self._ctx.store, base.version, got, above)
         except CorruptMetadataError:
             if is_removed(self._ctx, base):
                 raise removed(self._ctx, base, None) from None

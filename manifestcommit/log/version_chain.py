@@ -37,7 +37,7 @@ from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
 from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
-from ..store.base import is_remote, now_of, store_beside
+from ..store.base import get_tagged, is_remote, now_of, store_beside
 from .manifests import ManifestReader, create_own
 
 # The marker of a table: an object named by the table's id, which disappears when the table path
@@ -238,10 +238,9 @@ def open_head(store: Store, known: Head | None = None) -> Head:
     """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
-    Two more requests if the hint is out of date, one more if there is none; one list, far away
-    beside the hint, if `known`, from an earlier call, is still the latest.
+    Two more requests if the hint is out of date, one more if there is none; one list if `known`,
+    from an earlier call, is still the latest, and one get if it is not.
     """
-    hint = None
     if known is not None and known.data and known.top is None and known.snapshot.pending is None:
         # decoded anew: callers own what they were told of it. An error counts in the whole list, as
         # with a hint.
@@ -250,31 +249,27 @@ def open_head(store: Store, known: Head | None = None) -> Head:
             own = msgspec.structs.replace(
                 known, snapshot=codec.decode_snapshot(known.data, name=name), taken=0
             )
-            look = partial(list_above, store, own.version)
-            far = is_remote(store)  # whoever has gone on has put the hint, which shortens the rest
-            above, hint = (
-                side_by_side(store, look, partial(_hinted, store)) if far else (look(), None)
-            )
-            last = above.versions[-1] if above.versions else own.version
-            if last == own.version or hint is None or hint.version < last:
-                newest = _newest_object(store, own.version, own, above)
-                if newest is not None:
-                    return settled_head(store, newest)
-    hint = hint or _hinted(store)
+            newest = _newest_object(store, own.version, own)
+            if newest is not None:
+                return settled_head(store, newest)
+    hint = _hinted(store)
     head, glanced = _object_by_hint(store, hint)
     return settled_head(store, head, hint, glanced)
 
 
-def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
+def newest_above(
+    store: Store, base: int, known: Head | None = None, above: VersionListing | None = None
+) -> Head | None:
     """The latest version for certain, where a version of at least `base` is known to have existed.
     None: there is none from `base` on. [CM5] [RD1] [MT8]
 
-    known: what was fetched before, if anything. One list request if it is still the latest,
-    otherwise list, get, list; and those that `settled_head` makes.
+    known: what was fetched before, if anything; above: a list from `base` on, made after that. One
+    list request if it is still the latest, otherwise list and get, and a list once more where the
+    store does not tell whether it is what was listed; and those that `settled_head` makes.
     """
     if known is not None and known.top is not None:
         base, known = known.top.version, known.top
-    newest = _newest_object(store, base, known)
+    newest = _newest_object(store, base, known, above)
     return None if newest is None else settled_head(store, newest)
 
 
@@ -402,6 +397,9 @@ def _newest_object(
         if head is not None:
             start = head.version
             _check_unbroken(above.versions, head)
+            # it is what the list has shown, and nothing was above it there
+            if head.version == above.versions[-1] and head.etag and head.etag == above.etag:
+                return _beside_others(head, others, above, above.etag)
     raise StoreError(
         f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
         "is the table being removed?"
@@ -428,7 +426,7 @@ def _highest_own(
     those above it are added to `others`. [LY14] [LY15]"""
     for version in reversed(left):
         is_known = known is not None and known.version == version
-        found = known if is_known else read_object(store, version)
+        found = known if is_known else read_object(store, version, above.etag)
         if found is None or found.snapshot.table_id in above.tables:
             return found
         others[version] = found
@@ -489,7 +487,7 @@ def list_above(store: Store, start: int) -> VersionListing:
     for info in store.list(object_names.VERSIONS, start_from=object_names.version_name(start)):
         if (version := object_names.parse_version(info.name)) is not None:
             versions.append(version)
-            etag = info.etag
+            etag = info.etag.strip('"')
         elif (table_id := object_names.parse_marker(info.name)) is not None:
             tables.append(table_id)
         elif (job := object_names.parse_intent(info.name)) is not None:
@@ -499,17 +497,21 @@ def list_above(store: Store, start: int) -> VersionListing:
     return VersionListing(versions=versions, tables=frozenset(tables), intents=intents, etag=etag)
 
 
-def read_object(store: Store, version: int) -> Head | None:
+def read_object(store: Store, version: int, listed: str = "") -> Head | None:
     """The snapshot object of `version`, checked; None if it does not exist. This does not say
     whether it is readable, nor whether it is a state of the table: `void` of a later version and
-    `settled_head` show it. [OB3] [OB4] [OB16]"""
+    `settled_head` show it. listed: its ETag in a list; the head has it if that is what was got.
+    [OB3] [OB4] [OB16]"""
     name = object_names.version_name(version)
     try:
-        data = store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
+        data, etag = get_tagged(store, name, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
     snapshot = codec.decode_snapshot(data, name=name, pending=True)
-    return Head(snapshot=snapshot, digest=codec.digest(data), data=data)
+    is_listed = etag == listed
+    return Head(
+        snapshot=snapshot, digest=codec.digest(data), data=data, etag=etag if is_listed else ""
+    )
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:

@@ -433,6 +433,13 @@ def heads_of(store: Store) -> MutableMapping[str, Any] | None:
     return kept
 
 
+def get_tagged(store: Store, name: str, end: int) -> tuple[bytes, str]:
+    """The first bytes of an object, and what a list calls this content, as a method `get_tagged`
+    tells; "": it is not known. [RD1]"""
+    get: Callable[[str, int], tuple[bytes, str]] | None = getattr(store, "get_tagged", None)
+    return (store.get(name, 0, end), "") if get is None else get(name, end)
+
+
 def retries_of(store: Store) -> int:
     """How many requests were repeated so far, as an attribute `retries` says. [ST14]"""
     retries: int = getattr(store, "retries", 0)

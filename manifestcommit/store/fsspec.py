@@ -176,7 +176,7 @@ class FsspecStore(ObjectStore):
     takes = "the options of fsspec's filesystem of that name"
     credentials = address = "Check the storage_options."
     extra = "fsspec"
-    gets, deletes = "get", "delete"
+    gets, deletes, tagged_by = "get", "delete", ""
     parts_at_once = 1
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:

@@ -180,6 +180,7 @@ class GcsStore(ObjectStore):
     pages_are_ordered = True
     parts_at_once = 1
     got_by: Mapping[str, str] = {"alt": "media"}  # never mutated
+    tagged_by = "x-goog-generation"
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         super().__init__(scheme, root, options)

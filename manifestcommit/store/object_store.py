@@ -218,6 +218,7 @@ class ObjectStore(ABC):
     missing = "endpoint"  # what may be wrong where there is no connection
     gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
     got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
+    tagged_by = "etag"  # the header that tells what lists call its content
     busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
     pages_are_ordered = False  # by code points, across all pages
     removed_at_once = 64
@@ -286,6 +287,19 @@ class ObjectStore(ABC):
         if end is None or once is None or end == once or size_bytes <= once:
             return data
         return self._read_rest(key, data, first, min(end, size_bytes))
+
+    def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
+        """The first bytes of an object, and what a list calls its content: "" if it is not told."""
+        if not self.tagged_by:
+            return self.get(name, 0, end), ""
+
+        def read(answer: Answer) -> tuple[bytes, str]:
+            told = answer.headers.get(self.tagged_by, "").strip('"')
+            return (b"", "") if answer.status == 416 else (answer.body, told)
+
+        ranged = {"Range": f"bytes=0-{end - 1}"}
+        request = Request(self.gets, self._key(name), self.got_by, ranged, expected=(416,))
+        return self.ask_for(request, read)
 
     def put(self, name: str, data: bytes) -> None:
         with self._in_a_bucket(name, "written"):

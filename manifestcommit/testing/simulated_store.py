@@ -8,6 +8,7 @@ of data files through `filesystem()`, bypass turns and faults.
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
@@ -59,7 +60,8 @@ class _Stored(msgspec.Struct, frozen=True):
 class Space:
     """What all actors share: the objects, and the network between them and the actors.
 
-    tells_times: whether listings contain creation times; watcher: called for each effect when it
+    tells_times: whether listings contain creation times, or else ETags, which are told with what is
+    got, too; watcher: called for each effect when it
     happens.
     """
 
@@ -101,9 +103,13 @@ class Space:
                 name=name,
                 size_bytes=len(self.objects[name].data),
                 modified=self.objects[name].modified,
+                etag=self.etag(self.objects[name].data),
             )
             for name in found
         ]
+
+    def etag(self, data: bytes) -> str:
+        return "" if self.tells_times else hashlib.sha256(data).hexdigest()
 
 
 class _Objects:
@@ -177,6 +183,26 @@ class SimulatedStore:
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._read("get", name, lambda: self._get(name, start, end))
+
+    def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
+        """Return the first bytes of an object, and what a list calls its content.
+
+        Args:
+            name: of the object.
+            end: how many bytes at most.
+
+        Returns:
+            The bytes and the ETag; "" where this store tells none.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            StoreError: the schedule makes this request fail.
+            Died: the schedule ends the process that sends it.
+
+        Spec: RD1.
+        """
+        data = self.get(name, None, end)
+        return data, self._space.etag(data)
 
     def put(self, name: str, data: bytes) -> None:
         self._write("put", name, lambda: self._space.put(name, data, self._actor.name))

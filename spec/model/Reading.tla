@@ -2,6 +2,7 @@
 (* A reader of any version that may be read, by number or by tag (section 10). isTrue: whether what it got is what won the version.  *)
 EXTENDS Collect
 
+\* What is got with the ETag that the list gave it was there when the list was made: as if Choose, Get and SecondLook came at once.
 \* [RD1] [RD4] [RD5] log.version_chain.newest_above, log.version_chain.choose_version. The head, which a list shows, or any other version that may be read.
 Choose(r) ==
     /\ s[r] = Idle

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
@@ -17,6 +18,7 @@ from manifestcommit.job import Job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
+from manifestcommit.store import ObjectInfo
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -149,6 +151,36 @@ def test_a_reader_is_not_given_a_version_that_came_back_as_the_head(hint: bytes)
     head = open_head(slow)
     assert head.version == 7 and "k" not in head.snapshot.keys
     assert read_ids(store) == [2, 3, 4, 5, 6]
+
+
+class Tells(FaultStore):
+    """It tells what a list calls the content that it gives."""
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        for info in super().list(prefix, start_from=start_from):
+            yield msgspec.structs.replace(info, etag=codec.digest(self._inner.get(info.name)))
+
+    def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
+        data = self.get(name, 0, end)
+        return data, codec.digest(data)
+
+
+@pytest.mark.parametrize("from_version", [0, 3])
+def test_what_came_back_is_not_taken_for_what_the_list_has_shown(from_version: int) -> None:
+    """The list shows version 4 as the newest; what is got is another's, as its ETag says. [RD1] [IV8]"""
+    store = table(3)
+    slow = Tells(store, on_call=came_back(store))
+    found = newest_above(slow, from_version)
+    assert found is not None and found.version == 7 and "k" not in found.snapshot.keys
+
+
+def test_what_was_got_as_it_was_listed_needs_no_other_list() -> None:
+    """[RD1] [CM11]"""
+    store = table(3)
+    tells = Tells(store)
+    found = newest_above(tells, 2)
+    assert found is not None and found.version == 3
+    assert [call.kind for call in tells.calls] == ["list", "get"]
 
 
 class ListsFirst(FaultStore):
