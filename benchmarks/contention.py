@@ -102,7 +102,7 @@ def main() -> int:
         place = Place(server=server, root=f"s3://{server.bucket()}" if server else str(folder), folder=str(folder))
         for writers in counts:
             case = {"store": chosen.store, "writers": writers, "seconds": seconds, "versions": used}
-            case |= {"delay_ms": chosen.delay} if chosen.delay else {}
+            case |= {"delay_ms": chosen.delay} if chosen.store == "s3" else {}
             compare(place, case, rounds=int(chosen.rounds or (1 if chosen.quick else 3)), peers=not chosen.alone)
     return 0
 

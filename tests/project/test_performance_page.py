@@ -18,7 +18,7 @@ from benchmarks.plot import MOST_BYTES, digest
 PROMISED = {
     "head", "commit", "many-files", "plan", "contention", "write", "read-back", "read", "read-s3", "gc", "verify-deep", "long-life",
     "stream", "tpch", "exports", "row-changes", "joint", "lake",
-    "loads", "small-requests",
+    "loads", "small-requests", "append-s3",
 }  # fmt: skip
 MACHINE = {"cores": 2, "memory_gb": 24, "load_15m": 1.5, "kernel": "6", "commit": "0" * 40}
 

@@ -26,7 +26,7 @@ from tests.store.places import Place, names
 from manifestcommit.errors import StoreError
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.base import heads_of, is_remote, now_of
+from manifestcommit.store.base import get_tagged, heads_of, is_remote, now_of
 from manifestcommit.store.local import MemoryStore
 
 HOSTILE = [
@@ -410,6 +410,8 @@ def test_a_list_of_a_service_names_each_content(store: Store) -> None:
     assert store.put_if_absent("v/2", b"other") and named() == first
     store.put("v/1", b"two")
     assert named() != first or not first
+    data, got = get_tagged(store, "v/1", 2)
+    assert data == b"tw" and got == named().strip('"'), "so that no list has to follow"
 
 
 def test_what_a_process_knows_of_a_table_ends_where_it_is_put_back(store: Store) -> None:
