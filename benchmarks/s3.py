@@ -56,6 +56,7 @@ def far_away(server: S3Server, delay_ms: int) -> Iterator[S3Server]:
     arguments = (theirs, str(parts.hostname), parts.port, delay_ms / 1000)
     process = mp.get_context("spawn").Process(target=_relay, args=arguments, daemon=True)
     process.start()
+    theirs.close()  # so that a relay that ends at once is no endless wait
     try:
         yield replace(server, endpoint=f"http://127.0.0.1:{ours.recv()}")
     finally:
