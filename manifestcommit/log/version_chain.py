@@ -37,7 +37,7 @@ from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
 from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
-from ..store.base import is_remote, now_of, store_beside
+from ..store.base import store_beside
 from .manifests import ManifestReader, create_own
 
 # The marker of a table: an object named by the table's id, which disappears when the table path
@@ -251,7 +251,7 @@ def open_head(store: Store, known: Head | None = None) -> Head:
                 known, snapshot=codec.decode_snapshot(known.data, name=name), taken=0
             )
             look = partial(list_above, store, own.version)
-            far = is_remote(store)  # whoever has gone on has put the hint, which shortens the rest
+            far = store.is_remote  # whoever has gone on has put the hint, which shortens the rest
             above, hint = (
                 side_by_side(store, look, partial(_hinted, store)) if far else (look(), None)
             )
@@ -618,7 +618,7 @@ def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]
     if getattr(store, "goes_second_first", bool)():
         later = second()
         return first(), later
-    if not is_remote(store):
+    if not store.is_remote:
         return first(), second()
     with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
         beside = pool.submit(second)
@@ -746,7 +746,7 @@ def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: i
     have reached it. If their clocks jumped over it, theirs may be the wrong ones.
     """
     env: Env = getattr(store, "env", None) or SystemEnv()
-    now = now_of(store)
+    now = store.now_s
     now_us = env.now_us() if now is None else int(now * 1e6)
     dispute = next(
         (disputed for disputed in head.snapshot.disputed_times if disputed.first == above), None

@@ -26,7 +26,6 @@ from ..errors import StoreUnclearError, UsageError
 from ..format.snapshot import PARTS, Author, limited, parts_of
 from ..protocol.apply import Budgets
 from ..store import Store
-from ..store.base import is_remote
 from ..version import WRITER
 
 # How often a call starts over because others changed meanwhile what it had read.
@@ -208,9 +207,9 @@ def map_concurrently(
 
     limit: concurrent requests at most.
     """
-    if len(items) < 2 or not (is_remote(store) or is_much):
+    if len(items) < 2 or not (store.is_remote or is_much):
         return [work(item) for item in items]
-    threads = min(limit if is_remote(store) else _AT_ONCE_HERE, len(items))
+    threads = min(limit if store.is_remote else _AT_ONCE_HERE, len(items))
     with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-get") as pool:
         return list(pool.map(work, items))
 

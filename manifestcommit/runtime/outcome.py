@@ -25,7 +25,7 @@ from ..errors import (
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary
 from ..protocol.conflict import Conflict, Violation
-from ..store.base import Store, retries_of
+from ..store import Store
 
 # Metrics of a job: what it read, wrote, committed and cost.
 
@@ -120,7 +120,7 @@ class StoreCounters:
         return Summary(
             attempts=self.attempts - start.attempts,
             conflicts=self.conflicts - start.conflicts,
-            retries=self.resent + retries_of(self._store) - start.retries,
+            retries=self.resent + self._store.retries - start.retries,
             unknowns=self.unknowns - start.unknowns,
         )
 

@@ -38,7 +38,6 @@ from ..rows.row_change import NewFiles
 from ..runtime.environment import SystemEnv
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
-from ..store.base import retries_of
 from .spark_internals import (
     has_thread_of_its_own,
     java_frame,
@@ -314,7 +313,7 @@ def write_task(
         for batch in batches:
             writer.write(sound(batch))
         entries = writer.close()
-    intake = writer.intake + InputTotals(retries=retries_of(store))
+    intake = writer.intake + InputTotals(retries=store.retries)
     return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
 
 

@@ -10,7 +10,6 @@ from ..errors import UsageError
 from ..version import install
 from .base import (
     TAKE_NONE,
-    KeepsUnfinished,
     ObjectInfo,
     Output,
     StorageOptions,
@@ -21,7 +20,6 @@ from .base import (
 from .local import LocalStore, MemoryStore
 
 __all__ = [
-    "KeepsUnfinished",
     "ObjectInfo",
     "Output",
     "StorageOptions",

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import io
 import os
 import secrets
 import stat
@@ -27,9 +26,9 @@ from ..errors import (
     StoreUnclearError,
 )
 from .base import (
-    BufferedOutput,
     ObjectInfo,
     Output,
+    Store,
     Unfinished,
     check_name,
     check_root,
@@ -74,8 +73,8 @@ _KINDS = {
 _SCANS = 64  # how often a folder that keeps changing is scanned before the scans are merged
 
 
-class LocalStore:
-    """One folder. Implements `store.base.Store`; survives kill -9 and power loss. [ST1] [ST2]"""
+class LocalStore(Store):
+    """One folder; survives kill -9 and power loss. [ST1] [ST2]"""
 
     identity = ""  # link is atomic by POSIX
 
@@ -188,11 +187,6 @@ class LocalStore:
             return self._open(name)
 
     def check_files(self, names: Iterable[str], *, must_exist: bool = False) -> None:
-        """StoreError if one of these exists and is not a plain file below the table path: for
-        readers that open paths themselves. [SE2]
-
-        must_exist: whether a missing one is a DataFileMissingError. [RD2]
-        """
         checked = set[str]()
         for name in names:
             folder = name.rpartition("/")[0]
@@ -334,7 +328,7 @@ class _Link:
             self.is_taken = True
 
 
-class _Output:
+class _Output(Output):
     """A file that gets its name when it is closed, complete and fsynced. [ST2] [ST15]"""
 
     def __init__(self, path: str, root: str, made: Sequence[str]) -> None:
@@ -342,7 +336,6 @@ class _Output:
         self._path, self._root, self._made = path, root, made
         self._temporary = _temporary(*os.path.split(path))
         self._file = open(self._temporary, "xb")  # noqa: SIM115
-        self.closed = False
 
     def write(self, data: Any) -> int:
         return self._file.write(data)
@@ -619,7 +612,7 @@ _LOCK = threading.RLock()
 OBJECTS: dict[str, tuple[bytes, float]] = {}
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """One table path in the memory of this process. It ends with the process, and does not work
     under Spark, whose tasks are other processes. [ST1]"""
 
@@ -672,13 +665,6 @@ class MemoryStore:
         for name in names:
             with _LOCK:
                 OBJECTS.pop(self._path(name), None)
-
-    def create_output(self, name: str) -> Output:
-        check_name(name)
-        return BufferedOutput(lambda data: self.put(name, data))
-
-    def open_input(self, name: str) -> BinaryIO:
-        return io.BytesIO(self.get(name))
 
     def filesystem(self) -> tuple[Any, str]:
         from .arrow_filesystem import arrow_filesystem  # late: only readers need it

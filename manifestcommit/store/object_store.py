@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -41,9 +41,11 @@ from ..errors import (
 from ..version import install
 from .arrow_filesystem import TAIL_BYTES, RangedInput, arrow_filesystem
 from .base import (
+    BufferedOutput,
     ObjectInfo,
     Output,
     StorageOptions,
+    Store,
     Unfinished,
     check_name,
     check_root,
@@ -200,7 +202,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class ObjectStore(ABC):
+class ObjectStore(Store):
     """One prefix in a bucket or container; it can be shared between threads, pickled, and used
     after a fork. [ST10] [ST13] [ST14]
 
@@ -230,7 +232,6 @@ class ObjectStore(ABC):
         self._bucket, _, self._host = place.partition("@")
         self._prefix = f"{prefix}/" if prefix else ""
         self._sharing: tuple[int, str, str] | None = None  # who shares a connection
-        self.retries = 0  # requests repeated so far, by all threads [ST14]
         self._date = ""
         # the store's time, and when it was received
         self._told_s: tuple[float, float] | None = None
@@ -479,7 +480,7 @@ class ObjectStore(ABC):
     def finish_upload(self, key: str, upload: Any, parts: Sequence[Any], size_bytes: int) -> None:
         """parts: in order, as `send_part` returned them."""
 
-    def abort_upload(self, key: str, upload: Any) -> None:  # noqa: B027  # nothing to do for most
+    def abort_upload(self, key: str, upload: Any) -> None:  # nothing to do for most
         """Drop an upload; one that is finished or gone is not an error."""
 
     def uploads(self, prefix: str) -> Iterator[Unfinished]:
@@ -666,36 +667,29 @@ class ObjectStore(ABC):
         return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
 
 
-class _Output:
+class _Output(BufferedOutput):
     """A buffer that is uploaded in parts once it is large, and becomes visible when it is closed.
     Its name is unique, so no condition is needed. [ST2]"""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__(partial(store.write, key))
         self._store, self._key = store, key
-        self._buffer = bytearray()
         self._sent_bytes = 0
         self._upload: Any = None
         self._sending: deque[Future[Any]] = deque()
         self._parts: list[Any] = []  # of those that arrived, what identifies them
         self._process = os.getpid()
         self._has_failed = False
-        self.closed = False
 
     def write(self, data: Any) -> int:
-        if self.closed:
-            raise ValueError("write to an output that is closed")
-        view = memoryview(data).cast("B")
-        self._buffer += view
+        written = super().write(data)
         while len(self._buffer) > PART_BYTES:
             self._send(bytes(self._buffer[:PART_BYTES]))
             del self._buffer[:PART_BYTES]
-        return len(view)
+        return written
 
     def tell(self) -> int:
-        return self._sent_bytes + len(self._buffer)
-
-    def flush(self) -> None:
-        """Nothing becomes visible before `close`."""
+        return self._sent_bytes + super().tell()
 
     def close(self) -> None:
         if self.closed:
@@ -721,8 +715,7 @@ class _Output:
         """Abort: the object never becomes visible. Uploaded parts are removed if possible."""
         if self.closed:
             return
-        self.closed = True
-        self._buffer.clear()
+        super().discard()
         if self._process != os.getpid():
             return  # in a forked child: the upload and its threads belong to the parent
         while self._sending:
