@@ -41,7 +41,7 @@ from ..format.snapshot import (
 )
 from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
-from ..runtime.environment import Env, SystemEnv, Tuning
+from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
 from ..store import ObjectInfo, Store
@@ -136,7 +136,7 @@ class TableContext:
         self.store = store
         self._tuning = tuning
         # a simulated store brings its own environment
-        self.env: Env = env or getattr(store, "env", None) or SystemEnv()
+        self.env: Env = env or getattr(store, "env", None) or Env()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
         # key -> runs without it; runs never change

@@ -34,7 +34,7 @@ from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot, is_far
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
-from ..runtime.environment import Env, SystemEnv
+from ..runtime.environment import Env
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
 from ..store.base import store_beside
@@ -745,7 +745,7 @@ def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: i
     The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
     have reached it. If their clocks jumped over it, theirs may be the wrong ones.
     """
-    env: Env = getattr(store, "env", None) or SystemEnv()
+    env: Env = getattr(store, "env", None) or Env()
     now = store.now_s
     now_us = env.now_us() if now is None else int(now * 1e6)
     dispute = next(

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -110,46 +110,28 @@ def tuned(changed: Tuning) -> Iterator[None]:
 AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
 
 
-class Env(Protocol):
-    """Clock, randomness and waiting. Correctness does not depend on clocks."""
+class Env:
+    """Clock, randomness and waiting of a real process; simulators have their own. Correctness does
+    not depend on clocks."""
 
     def now_us(self) -> int:
         """Microseconds since the epoch."""
-        ...
-
-    def randomness(self, count: int) -> bytes:
-        """Bytes that nobody else draws."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-    def jitter(self) -> float:
-        """A number in [0, 1)."""
-        ...
-
-    def author(self) -> Author:
-        """Who runs this process, as far as it may be recorded."""
-        ...
-
-
-class SystemEnv:
-    """The environment of a real process."""
-
-    def now_us(self) -> int:
         return time.time_ns() // 1000
 
     def randomness(self, count: int) -> bytes:
+        """Bytes that nobody else draws."""
         return secrets.token_bytes(count)
 
     def sleep(self, seconds: float) -> None:
+        """Wait."""
         time.sleep(seconds)
 
     def jitter(self) -> float:
+        """A number in [0, 1)."""
         return random.random()
 
     def author(self) -> Author:
+        """Who runs this process, as far as it may be recorded."""
         return limited(_runner(), _recorded())
 
 
