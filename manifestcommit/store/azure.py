@@ -199,7 +199,6 @@ class AzureStore(ObjectStore):
         "Check account_name, account_host and connection_string in storage_options, and the same "
         "and the proxies in the environment."
     )
-    busy = ObjectStore.busy - {409}
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         """root: container, or container@account.dfs.core.windows.net; and the prefix."""

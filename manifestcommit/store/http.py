@@ -70,7 +70,6 @@ class Way(NamedTuple):
     verify: bool | str = True
     certificate: str | tuple[str, str] | None = None
     proxies: Mapping[str, str] = {}  # never mutated
-    socket_options: Sequence[tuple[int, int, int]] = ()
 
 
 class HttpClient:
@@ -170,8 +169,7 @@ class HttpClient:
             connection.connect()
         except Exception as error:
             raise NotSentError(type(error).__name__) from error
-        for option in self._way.socket_options:
-            connection.sock.setsockopt(*option)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 
     def _send(self, connected: socket.socket, data: bytes, until: float) -> None:
@@ -305,5 +303,4 @@ def host_of(url: str) -> str:
 
 def from_environment(url: str) -> dict[str, str]:
     """The proxies that the environment names for the host of this URL."""
-    host = urlsplit(url).hostname or ""
-    return {} if proxy_bypass(host) else getproxies()
+    return {} if proxy_bypass(urlsplit(url).netloc.rpartition("@")[2]) else getproxies()

@@ -102,21 +102,26 @@ _OF_FILES = {
     )
     for name in names.split()
 }
-# what the stores' codes mean, besides statuses
+# What a refusal means, by its code or its status: a request is sent again if the store is busy.
+# [ST10] [ST14]
 _MEANINGS = {
-    code: meaning
-    for meaning, codes in {
-        "busy": "InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
+    said: meaning
+    for meaning, all_said in {
+        "busy": "408 409 429 InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
         "ThrottlingException rateLimitExceeded userRateLimitExceeded",
-        "taken": "BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
-        "login": "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidAuthenticationInfo "
-        "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
+        "taken": "412 BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
+        "missing": "404",
+        "unknown": "501",
+        "denied": "403",
+        "login": "401 AuthenticationFailed ExpiredToken InvalidAccessKeyId "
+        "InvalidAuthenticationInfo InvalidToken NoAuthenticationInformation SignatureDoesNotMatch "
+        "TokenRefreshRequired",
         "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
         "clock": "RequestTimeTooSkewed",
         "elsewhere": "AuthorizationHeaderMalformed IllegalLocationConstraintException",
-        "payer": "required UserProjectMissing",
+        "payer": "400:required UserProjectMissing",
     }.items()
-    for code in codes.split()
+    for said in all_said.split()
 }
 _NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 
@@ -220,7 +225,6 @@ class ObjectStore(Store):
     missing = "endpoint"  # what may be wrong where there is no connection
     gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
     got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
-    busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
     pages_are_ordered = False  # by code points, across all pages
     removed_at_once = 64
     parts_at_once = 4
@@ -331,13 +335,6 @@ class ObjectStore(Store):
     def open_input(self, name: str) -> BinaryIO:
         tail = self.tail(self._key(name))
         return cast(BinaryIO, RangedInput(lambda start, end: self.get(name, start, end), tail))
-
-    def unfinished(self) -> Iterator[Unfinished]:
-        """Uploads neither finished nor aborted, if the store lists them. [GC9]"""
-        for upload in self.uploads(self._prefix):
-            if upload.name.startswith(self._prefix):
-                name = upload.name[len(self._prefix) :]
-                yield msgspec.structs.replace(upload, name=name)
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
         self.abort_upload(self._key(unfinished.name), unfinished.upload)
@@ -483,11 +480,6 @@ class ObjectStore(Store):
     def abort_upload(self, key: str, upload: Any) -> None:  # nothing to do for most
         """Drop an upload; one that is finished or gone is not an error."""
 
-    def uploads(self, prefix: str) -> Iterator[Unfinished]:
-        """Unfinished uploads of keys below `prefix`, in progress or orphaned, by their full keys;
-        none if the store removes them by itself."""
-        return iter(())
-
     # --- how requests are sent ------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer:
@@ -628,17 +620,16 @@ class ObjectStore(Store):
 
     def _refused(self, answer: Answer, shown: str) -> Exception:
         """The error for a response, in the same words for all stores."""
-        status, (code, text) = answer.status, _code(answer)
-        code = code or str(status)
-        said = f"HTTP {status}" if code == str(status) else f"HTTP {status}, {code}"
-        meaning = _MEANINGS.get(code)
-        if meaning == "nowhere" or (status == 404 and "bucket does not exist" in text):
+        meaning, code, text = _meaning(answer)
+        said = f"HTTP {answer.status}{f', {code}' if code else ''}"
+        code = code or str(answer.status)
+        if meaning == "nowhere":
             where = f"check the name and the {self.missing}, or create it"
             return StoreError(f"{shown}: there is no {self.noun} {self._bucket}; {where}")
         if meaning == "clock":
             text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
             return StoreDeniedError(f"{shown}: {text}")
-        if meaning == "elsewhere" or 300 <= status < 400:
+        if meaning == "elsewhere":
             # of a location its host only: the rest may hold a signature
             url = public_endpoint(answer.headers.get("location", ""))
             host = url.partition("://")[2].partition("/")[0][:100]
@@ -647,21 +638,21 @@ class ObjectStore(Store):
                 f"{f', to {host}' if host else ''}), and no redirect is followed"
             )
             return StoreError(f"{shown}: {text}. {self.address}")
-        if status == 400 and meaning == "payer":
+        if meaning == "payer":
             text = "the requester pays for this bucket; give requester_pays=True in storage_options"
             return UsageError(f"{shown}: {text}")
-        if status == 404:
+        if meaning == "missing":
             return FileNotFoundError(shown)
-        if status == 412 or meaning == "taken":
+        if meaning == "taken":
             return TakenError(f"{shown}: the name is taken ({said})")
-        if status == 501:
+        if meaning == "unknown":
             return NotOfferedError(f"{shown}: the store does not know this request ({said})")
-        if status in self.busy or status >= 500 or status < 100 or meaning == "busy":
+        if meaning == "busy":
             return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
-        if status == 401 or meaning == "login":
+        if meaning == "login":
             text = f"the store does not accept the credentials ({said}). {self.credentials}"
             return StoreError(f"{shown}: {text}")
-        if status == 403:
+        if meaning == "denied":
             advice = "these credentials may not do this; spec/stores.md lists what is needed"
             return StoreDeniedError(f"{shown}: access denied ({code}): {advice}")
         return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
@@ -780,6 +771,21 @@ def text_of(element: ElementTree.Element, name: str) -> str:
     if found is None:
         raise KeyError(name)
     return found
+
+
+def _meaning(answer: Answer) -> tuple[str, str, str]:
+    """What a refusal means, in a word; its code and its text."""
+    status, (code, text) = answer.status, _code(answer)
+    said = (code, f"{status}:{code}", str(status))
+    usual = "busy" if status >= 500 or status < 100 else "refused"
+    meaning = next((_MEANINGS[each] for each in said if each in _MEANINGS), usual)
+    if 300 <= status < 400:
+        meaning = "elsewhere"
+    elif status == 404 and "bucket does not exist" in text:  # Google has no code for it
+        meaning = "nowhere"
+    elif meaning == "busy" and "x-ms-error-code" in answer.headers and status == 409:
+        meaning = "refused"  # Azure never says that a name is being taken
+    return meaning, code, text
 
 
 def _code(answer: Answer) -> tuple[str, str]:
