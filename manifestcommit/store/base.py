@@ -419,12 +419,17 @@ class Store(ABC):
         is_remote: whether a response takes longer than its processing, so that concurrent requests
             pay off.
         retries: how many requests were repeated so far.
+        heads: what this process keeps of the tables that it reaches in the same way, URL -> the
+            newest version that it has seen; None: it keeps nothing.
+        now_s: the store's own time, Unix seconds, of its last response; None: unknown.
 
-    Spec: LY1, ST1.
+    Spec: CM14, LY1, RD1, ST1.
     """
 
     is_remote: bool = False
     retries: int = 0
+    heads: MutableMapping[str, Any] | None = None
+    now_s: float | None = None
 
     @property
     @abstractmethod
@@ -440,24 +445,6 @@ class Store(ABC):
 
         Spec: ST12.
         """
-
-    @property
-    def heads(self) -> MutableMapping[str, Any] | None:
-        """Return what this process keeps of the tables that it reaches in the same way.
-
-        By its URL, of each the newest version that it has seen; None: this store keeps nothing.
-
-        Spec: RD1.
-        """
-        return None
-
-    @property
-    def now_s(self) -> float | None:
-        """Return the store's own time, Unix seconds, of its last response; None: unknown.
-
-        Spec: CM14.
-        """
-        return None
 
     def parent(self) -> Store | None:
         """Open the store one level up.

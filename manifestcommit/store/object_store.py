@@ -262,12 +262,12 @@ class ObjectStore(Store):
         return self.bucket_url + ("" if own else f" at {self.where}")
 
     @property
-    def heads(self) -> dict[str, Any]:
+    def heads(self) -> dict[str, Any]:  # type: ignore[override]  # of this process only
         """What this process keeps of the tables in this store, by their URLs. [RD1]"""
         return self.connection().heads
 
     @property
-    def now_s(self) -> float | None:
+    def now_s(self) -> float | None:  # type: ignore[override]  # told, never set
         """The time by the store's own clock, from its last response. [CM14]"""
         told = self._told_s
         return None if told is None else told[0] + time.monotonic() - told[1]

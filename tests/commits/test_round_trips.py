@@ -87,8 +87,6 @@ class FarStore(MemoryStore):
 class OneProcess(FarStore):
     """What one process keeps of such a store, whose lists name each content."""
 
-    heads: dict[str, Any] = {}  # noqa: RUF012  # that of its process
-
     def __init__(self, root: str, waits: Waits, heads: dict[str, Any]) -> None:
         super().__init__(root, waits)
         self.heads = heads
