@@ -415,6 +415,12 @@ class Store(ABC):
     All names are relative to the table path, `/`-separated, and never leave it. What is not
     abstract here is that of a store which can no more than it has to.
 
+    Arguments and errors of several methods:
+
+    - `name`: the object.
+    - `StoreError`: the store failed, perhaps in the midst of it, or while a list is iterated.
+    - `FileNotFoundError`: there is no such object.
+
     Attributes:
         is_remote: whether a response takes longer than its processing, so that concurrent requests
             pay off.
@@ -478,16 +484,11 @@ class Store(ABC):
         """Read an object, or a part of it, in one request; strongly consistent.
 
         Args:
-            name: the object.
             start: the first byte; by default the beginning.
             end: the byte after the last one; by default the end.
 
         Returns:
             The bytes from `start` to `end`; empty if these are beyond the object's end.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-            StoreError: the store failed.
         """
 
     @abstractmethod
@@ -497,11 +498,7 @@ class Store(ABC):
         Readers never see a partial object. A power failure may undo it, or damage its content.
 
         Args:
-            name: the object.
             data: its content.
-
-        Raises:
-            StoreError: the store failed.
 
         Spec: ST2.
         """
@@ -511,7 +508,6 @@ class Store(ABC):
         """Create an object atomically (put-if-absent): one of all concurrent creators wins.
 
         Args:
-            name: the object.
             data: its content.
 
         Returns:
@@ -538,9 +534,6 @@ class Store(ABC):
         Returns:
             The objects.
 
-        Raises:
-            StoreError: the store failed, also while the objects are iterated.
-
         Spec: ST3.
         """
 
@@ -550,22 +543,13 @@ class Store(ABC):
 
         Args:
             names: the objects.
-
-        Raises:
-            StoreError: the store failed; some may be removed.
         """
 
     def create_output(self, name: str) -> Output:
         """Open a stream for a data file, whose name no other writer has.
 
-        Args:
-            name: the object.
-
         Returns:
             The stream; the object is visible when it is closed.
-
-        Raises:
-            StoreError: the store failed.
 
         Spec: ST2.
         """
@@ -574,15 +558,8 @@ class Store(ABC):
     def open_input(self, name: str) -> BinaryIO:
         """Open a seekable stream over an object, for Parquet footers and column reads.
 
-        Args:
-            name: the object.
-
         Returns:
             The stream, for reading bytes.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-            StoreError: the store failed.
         """
         return io.BytesIO(self.get(name))
 
@@ -604,9 +581,6 @@ class Store(ABC):
 
         Returns:
             Their names.
-
-        Raises:
-            StoreError: the store failed.
 
         Spec: LK1.
         """
@@ -646,9 +620,6 @@ class Store(ABC):
         Returns:
             The unfinished outputs, in any order.
 
-        Raises:
-            StoreError: the store failed, also while they are iterated.
-
         Spec: GC9.
         """
         return iter(())
@@ -660,9 +631,6 @@ class Store(ABC):
 
         Args:
             unfinished: the output, as `unfinished` lists it.
-
-        Raises:
-            StoreError: the store failed.
 
         Spec: GC9.
         """

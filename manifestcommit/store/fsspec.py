@@ -14,8 +14,8 @@ from typing import Any
 
 from ..errors import StoreError, UnsafeStoreError, UsageError
 from .base import ObjectInfo, StorageOptions, etag_of, modified_s, public_endpoint
-from .http import Answer
-from .object_store import ObjectStore, Page, Request, TransientError
+from .http import Answer, NoAnswerError, NotMadeError
+from .object_store import ObjectStore, Page, Request
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "
@@ -125,7 +125,6 @@ class Filesystem:
         path = str(self._fs._strip_protocol(request.place))
         if not f"/{path}".endswith(f"/{request.place.partition('://')[2]}".rstrip("/")):
             raise StoreError(f"{request.place}: the filesystem would turn this name into {path!r}")
-        text = f"{request.place}: the store failed"
         try:
             return Answer(200, {}, getattr(self, f"_{request.kind}")(path, request))
         except FileExistsError:
@@ -133,14 +132,14 @@ class Filesystem:
         except NotImplementedError:
             return Answer(501, {}, b"")
         except Exception as error:
-            text = f"{text} ({type(error).__name__}: {error})"
+            text = f"the store failed ({type(error).__name__}: {error})"
             if not request.is_create:
                 for kind, status in ((FileNotFoundError, 404), (PermissionError, 403)):
                     if isinstance(error, kind):
                         return Answer(status, {}, b"")
                 if isinstance(error, TypeError | ValueError):
-                    raise StoreError(text) from None
-            raise TransientError(text, sent=True) from None
+                    raise NotMadeError(text) from None
+            raise NoAnswerError(text, sent=True) from None
 
     def _get(self, path: str, request: Request) -> bytes:
         start, end = request.query.get("start"), request.query.get("end")

@@ -45,16 +45,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class NotSentError(Exception):
-    """There was no connection, so that the store cannot know of the request."""
+class NoAnswerError(Exception):
+    """No whole response came, and the same request may get one later. sent: the store may have
+    carried out this one; else there was no connection, so that it cannot know of it."""
 
-
-class LostError(Exception):
-    """No whole response came: the store may have carried out the request."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(type(error).__name__)
-        self.is_late = isinstance(error, TimeoutError)
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class NotMadeError(Exception):
@@ -97,8 +94,8 @@ class HttpClient:
         body: bytes = b"",
         into: memoryview | None = None,
     ) -> Answer:
-        """The whole response; NotSentError, LostError or NotMadeError. url: encoded; into: takes
-        the body if that has its length."""
+        """The whole response; NoAnswerError or NotMadeError. url: encoded; into: takes the body if
+        that has its length."""
         until = time.monotonic() + REQUEST_S
         scheme, _, rest = url.partition("://")
         place, slash, target = rest.partition("/")
@@ -122,7 +119,10 @@ class HttpClient:
                 data = _read(response, until, into)
             is_kept = not response.will_close and len(kept) < _KEPT
         except (OSError, HTTPException) as error:
-            raise LostError(error) from error
+            text = f"the connection to {scheme}://{place} failed ({type(error).__name__})"
+            if isinstance(error, TimeoutError):
+                text = f"no answer from {scheme}://{place} in time"
+            raise NoAnswerError(text, sent=True) from error
         finally:
             if is_kept:
                 kept.append(connection)
@@ -168,7 +168,7 @@ class HttpClient:
                     connection.set_tunnel(place, headers=proxy.login)
             connection.connect()
         except Exception as error:
-            raise NotSentError(type(error).__name__) from error
+            raise NoAnswerError(f"no connection to {scheme}://{place}", sent=False) from error
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 

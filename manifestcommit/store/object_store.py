@@ -51,7 +51,7 @@ from .base import (
     check_root,
     public_endpoint,
 )
-from .http import Answer, LostError, NotMadeError, NotSentError
+from .http import Answer, NoAnswerError, NotMadeError
 
 T = TypeVar("T")
 
@@ -141,14 +141,6 @@ class Request(NamedTuple):
     expected: Sequence[int] = ()
     into: memoryview | None = None
     is_create: bool = False
-
-
-class TransientError(Exception):
-    """The same request may succeed later. sent: the store may have carried it out."""
-
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
-        self.sent = sent
 
 
 class TakenError(StoreError):
@@ -506,7 +498,7 @@ class ObjectStore(Store):
             is_unclear = isinstance(meant, ClientFailedError) or getattr(meant, "sent", False)
             if request.is_create and is_unclear:
                 raise StoreUnclearError(f"{text}; it may have been created") from None
-            if not isinstance(meant, TransientError):
+            if not isinstance(meant, NoAnswerError):
                 meant.args = (text, *meant.args[1:])
                 raise meant from None
             limit = USUAL if connection.has_answered else FIRST_CONTACT
@@ -525,11 +517,8 @@ class ObjectStore(Store):
         try:
             return read(answer)
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise TransientError(
-                f"{self.display_name(request.key)}: the response is malformed "
-                f"({type(error).__name__}: {error})",
-                sent=True,
-            ) from None
+            text = f"the response is malformed ({type(error).__name__}: {error})"
+            raise NoAnswerError(text, sent=True) from None
 
     def later(self, request: Callable[[], T]) -> Future[T]:
         """Send a request in the background."""
@@ -600,20 +589,13 @@ class ObjectStore(Store):
         """An error of a request, in this package's words."""
         if isinstance(error, RefusalError):
             return self._refused(error.answer, shown)
-        if isinstance(error, NotSentError):
-            text = f"no connection to {self.where}; check the {self.missing} and the network"
-            return TransientError(f"{shown}: {text}", sent=False)
-        if isinstance(error, LostError):
-            text = f"the connection to {self.where} failed ({error})"
-            if error.is_late:
-                text = f"no answer from {self.where} in time"
-            return TransientError(f"{shown}: {text}", sent=True)
+        if isinstance(error, NoAnswerError):
+            advice = "" if error.sent else f"; check the {self.missing} and the network"
+            return NoAnswerError(f"{shown}: {error}{advice}", sent=error.sent)
         if isinstance(error, NoCredentialsError):
             return self._no_credentials(shown, error)
         if isinstance(error, NotMadeError):
             return StoreError(f"{shown}: the client refuses the request: {error}")
-        if isinstance(error, TransientError):
-            return error
         return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         )
@@ -648,7 +630,7 @@ class ObjectStore(Store):
         if meaning == "unknown":
             return NotOfferedError(f"{shown}: the store does not know this request ({said})")
         if meaning == "busy":
-            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
+            return NoAnswerError(f"{shown}: the store is busy or failed ({said})", sent=True)
         if meaning == "login":
             text = f"the store does not accept the credentials ({said}). {self.credentials}"
             return StoreError(f"{shown}: {text}")
