@@ -498,7 +498,7 @@ REASON = text(
     blank=False,
 )
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
-_FLAGS = (
+_FLAGS = [
     "abort_jobs",
     "alone",
     "deep",
@@ -514,19 +514,13 @@ _FLAGS = (
     "replace_schema",
     "restart",
     "rewrite",
-)
-_OTHERWISE_CHECKED = (
-    "data",
-    "default",
-    "schema",
-    "settle",
-    "table",
-)  # by what they mean, where it is known
+]
+# by what they mean, where it is known
+_OTHERWISE_CHECKED = ("data", "default", "overwrite", "schema", "self", "settle", "table")
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_FLAGS, flag),
     **dict.fromkeys(_OTHERWISE_CHECKED, anything),
-    "self": anything,
     "as_of": optional(moment),
     "clones": tables,
     "columns": optional(names),
@@ -563,7 +557,6 @@ RULES: dict[str, Rule] = {
     "on": names_or_pairs,
     "max_violations": optional(share_or_count),
     "on_violation": one_of("error", "quarantine"),
-    "overwrite": anything,
     "partition_by": optional(names),
     "path": root,
     "paths": paths,

@@ -16,6 +16,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, BinaryIO
 
 from ..errors import (
@@ -109,17 +110,28 @@ class LocalStore(Store):
             self._place(name, data, replace, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        link = _Link()
+        is_asked = is_taken = False
+
+        def link(source: str, target: str) -> None:
+            # Whatever fails from here on leaves open whether the name was made. That it is taken
+            # says only this call's own "exists": that of another one says nothing of it. [ST5]
+            nonlocal is_asked, is_taken
+            is_asked = True
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                is_taken = True
+
         try:
             self._place(name, data, link)
-            if link.is_taken:
+            if is_taken:
                 # perhaps by this writer's own first attempt, whose folder was never synced
                 self._check_taken(name)
             _sync_folder(os.path.dirname(f"{self._root}/{name}"))
         except OSError as error:
             meant = _as_ours(self, name, error)
             # the name was never asked for, or is neither free nor taken
-            if not link.is_called or isinstance(error, _NotPlainError):
+            if not is_asked or isinstance(error, _NotPlainError):
                 raise meant from error
             hint = (
                 ". Where the file system has no hard links, put the table on one that has"
@@ -129,7 +141,7 @@ class LocalStore(Store):
             raise StoreUnclearError(
                 f"it is unclear whether {self.url}/{name} was created, or is durable: {meant}{hint}"
             ) from error
-        return not link.is_taken
+        return not is_taken
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -153,27 +165,22 @@ class LocalStore(Store):
             return sorted(name[:-1] for name, *_ in found if name.endswith("/"))
 
     def delete(self, names: Iterable[str]) -> None:
-        entered, place = "/", None  # no folder has this name
-        try:
-            for name in names:
-                folder, _, own = check_name(name).rpartition("/")
-                try:
-                    if folder != entered:
-                        if place is not None:
-                            os.close(place)
-                        entered, place = "/", None
-                        place = self._enter(folder)
-                        entered = folder
-                    if place is not None:
-                        os.unlink(own, dir_fd=place)
-                except FileNotFoundError:
-                    continue
-                # not through `_told`: gc deletes hundreds of thousands of names, and would pay for
-                # a context each time
-                except OSError as error:
-                    raise _as_ours(self, name, error) from error
-        finally:
-            if place is not None:
+        for folder, inside in groupby(names, lambda name: check_name(name).rpartition("/")[0]):
+            with _told(self, folder):
+                place = self._enter(folder)
+            if place is None:
+                continue
+            try:
+                for name in inside:
+                    try:
+                        os.unlink(name.rpartition("/")[2], dir_fd=place)
+                    except FileNotFoundError:
+                        continue
+                    # not through `_told`: gc deletes hundreds of thousands of names, and would pay
+                    # for a context each time
+                    except OSError as error:
+                        raise _as_ours(self, name, error) from error
+            finally:
                 os.close(place)
 
     def create_output(self, name: str) -> Output:
@@ -203,16 +210,15 @@ class LocalStore(Store):
         """Dead writers' temporary files, and data files of writers that still run. [GC9] [ST15]"""
         for folder, name in _temporaries(self._root):
             path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
-            own, taken = (
-                os.path.relpath(parent, self._root)
-                for parent in (path, f"{folder}/{final}" if final else path)
-            )
             if not final and _is_locked(path):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(path)
                 yield Unfinished(
-                    name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime
+                    name=os.path.relpath(f"{folder}/{final or name}", self._root),
+                    temporary=os.path.relpath(path, self._root),
+                    size_bytes=status.st_size,
+                    started=status.st_mtime,
                 )
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
@@ -311,21 +317,6 @@ class LocalStore(Store):
 
 class _NotPlainError(OSError):
     """The name of an object is a link, a folder or a device."""
-
-
-class _Link:
-    """os.link, and what is known after it: whether it was called, so that an error, of this call or
-    of one that comes later, leaves open whether the name was made; whether the name was taken. Only
-    its own "exists" says so: that of another call says nothing about the name. [ST5]"""
-
-    is_called = is_taken = False
-
-    def __call__(self, source: str, target: str) -> None:
-        self.is_called = True
-        try:
-            os.link(source, target)
-        except FileExistsError:
-            self.is_taken = True
 
 
 class _Output(Output):
