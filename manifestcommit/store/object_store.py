@@ -130,7 +130,7 @@ class Request(NamedTuple):
     """kind: the method, or on S3 its name in botocore; key: the object, or describes the request;
     place: what the signer makes the URL of; expected: statuses that are responses, besides those
     below 300; into: takes the body if that has its length; is_create: whether a repeat would be
-    taken for another writer's."""
+    taken for another writer's; call: of a filesystem, with the path there."""
 
     kind: str
     key: str
@@ -141,6 +141,7 @@ class Request(NamedTuple):
     expected: Sequence[int] = ()
     into: memoryview | None = None
     is_create: bool = False
+    call: Any = None
 
 
 class TakenError(StoreError):
@@ -274,15 +275,15 @@ class ObjectStore(Store):
         return type(self)(scheme, rest, self._options) if is_here else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        key = self._key(name)
-        first = start or 0
-        if end is not None and end <= first:
+        key, first = self._key(name), start or 0
+        if end is None:
+            return self.read(key, start, None)[0]
+        if end <= first:
             return b""
-        once = None if end is None else min(end, first + WHOLE_BYTES)
+        once = min(end, first + WHOLE_BYTES)
         data, size_bytes = self.read(key, start, once)
-        if end is None or once is None or end == once or size_bytes <= once:
-            return data
-        return self._read_rest(key, data, first, min(end, size_bytes))
+        until = min(end, size_bytes)
+        return data if until <= once else self._read_rest(key, data, first, until)
 
     def put(self, name: str, data: bytes) -> None:
         with self._in_a_bucket(name, "written"):
@@ -455,19 +456,19 @@ class ObjectStore(Store):
             removed.result()
 
     # An object that is uploaded in parts, numbered from 1, becomes visible when it is finished.
-    # [ST2]
+    # [ST2] Here, where a store has no such uploads, memory keeps the parts.
 
     def begin_upload(self, key: str) -> Any:
         """What identifies the upload; here nothing does."""
         return None
 
-    @abstractmethod
     def send_part(self, key: str, upload: Any, number: int, data: bytes) -> Any:
         """Send a part; returns what identifies it."""
+        return data
 
-    @abstractmethod
     def finish_upload(self, key: str, upload: Any, parts: Sequence[Any], size_bytes: int) -> None:
         """parts: in order, as `send_part` returned them."""
+        self.write(key, b"".join(parts))
 
     def abort_upload(self, key: str, upload: Any) -> None:  # nothing to do for most
         """Drop an upload; one that is finished or gone is not an error."""
