@@ -96,7 +96,7 @@ class LocalStore(Store):
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         first = start or 0
-        with _told(self, name), self._open(name) as file:
+        with _told(self, name), _opened(self._path(name)) as file:
             file.seek(first)
             if end is None:
                 return file.read()
@@ -124,10 +124,13 @@ class LocalStore(Store):
 
         try:
             self._place(name, data, link)
+            path = f"{self._root}/{name}"
             if is_taken:
-                # perhaps by this writer's own first attempt, whose folder was never synced
-                self._check_taken(name)
-            _sync_folder(os.path.dirname(f"{self._root}/{name}"))
+                with contextlib.suppress(FileNotFoundError):  # deleted since
+                    # what is no plain file is neither free nor taken [ST9]
+                    _check_kind(os.stat(path, follow_symlinks=False).st_mode)
+            # also if it is taken: perhaps by this writer's own first attempt, which did not sync it
+            _sync_folder(os.path.dirname(path))
         except OSError as error:
             meant = _as_ours(self, name, error)
             # the name was never asked for, or is neither free nor taken
@@ -191,7 +194,7 @@ class LocalStore(Store):
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):
-            return self._open(name)
+            return _opened(self._path(name))
 
     def check_files(self, names: Iterable[str], *, must_exist: bool = False) -> None:
         checked = set[str]()
@@ -254,14 +257,6 @@ class LocalStore(Store):
                 break  # it does not exist; what cannot be examined cannot be opened either
             end = path.find("/", end + 1)
         return path
-
-    def _check_taken(self, name: str) -> None:
-        """_NotPlainError for what is no plain file: neither free nor taken. [ST9]"""
-        with contextlib.suppress(FileNotFoundError):  # deleted since
-            _check_kind(os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mode)
-
-    def _open(self, name: str) -> BinaryIO:
-        return _opened(self._path(name))
 
     def _enter(self, folder: str) -> int | None:
         """A descriptor of a folder that is reached through no link; None: there is none. [SE2]"""
