@@ -184,13 +184,12 @@ class HttpClient:
     @cached_property
     def _context(self) -> ssl.SSLContext:
         way = self._way
-        context = ssl.create_default_context()
-        if isinstance(way.verify, str):
-            is_folder = os.path.isdir(way.verify)
-            context = ssl.create_default_context(
-                capath=way.verify if is_folder else None, cafile=None if is_folder else way.verify
-            )
-        elif not way.verify:
+        named = way.verify if isinstance(way.verify, str) else None
+        is_folder = named is not None and os.path.isdir(named)
+        context = ssl.create_default_context(
+            capath=named if is_folder else None, cafile=None if is_folder else named
+        )
+        if not way.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if way.certificate:

@@ -119,11 +119,7 @@ def _signing_key(secret: str, scope: str) -> bytes:
 
 
 class _NotToBeSentError(Exception):
-    """A request as botocore's client would have sent it."""
-
-    def __init__(self, request: Any) -> None:
-        super().__init__()
-        self.request = request
+    """Its argument is a request as botocore's client would have sent it."""
 
 
 class Account:
@@ -245,7 +241,7 @@ class Account:
         try:
             getattr(client, kind)(**{**more, "Bucket": bucket, **_KINDS[kind]})
         except _NotToBeSentError as made:
-            request = made.request
+            request = made.args[0]
         headers = {
             name: value.decode() if isinstance(value, bytes) else str(value)
             for name, value in request.headers.items()
