@@ -42,7 +42,7 @@ from manifestcommit.format import object_names
 from manifestcommit.format.change import Write
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import LocalStore
@@ -129,7 +129,7 @@ def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
         some = ordered[start : start + CHUNK]
         days, ones = np.array([day_of(path) for path in some], "int32"), np.ones(len(some), "int64")
         table = listed(pa.array(some), days, ones, ones - 1, job=job, schema=schema)
-        refs.append(put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=SystemEnv()))
+        refs.append(put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=Env()))
     change = Write(job=job, birth=head.version, operation="append", schema=schema, partition_by=partition_by, add_manifests=tuple(refs))
     committed_or_raise(commit(session, head, change), session.store.url)
     dead = list(names(objects, lost, live=False))

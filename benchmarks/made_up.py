@@ -24,7 +24,7 @@ from manifestcommit.format.manifest_table import FIXED
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store
 
@@ -89,7 +89,7 @@ def put_manifests(
     numbers = np.random.default_rng(7).permutation(files) if shuffled else np.arange(files)
     for start in range(0, files, manifest_files):
         table = entries(numbers[start : start + manifest_files], schema, job, files=files, partitions=partitions)
-        yield put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=SystemEnv())
+        yield put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=Env())
 
 
 def entries(numbers: np.ndarray, schema: Schema, job: str, *, files: int, partitions: int) -> pa.Table:

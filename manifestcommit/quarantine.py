@@ -35,7 +35,6 @@ from .protocol.conflict import Violation
 from .runtime.outcome import InputTotals, Outcome, constraint_error
 from .runtime.validation import is_spark_dataframe
 from .store import StorageOptions, Store, open_store
-from .store.base import retries_of
 from .table.functions import open_companion
 from .table.table import Table
 from .terminal import Progress
@@ -341,7 +340,7 @@ def split_in_task(
             TaskWritten(
                 task=task,
                 entries=each.entries,
-                intake=each.intake + InputTotals(retries=retries_of(store)),
+                intake=each.intake + InputTotals(retries=store.retries),
             ),
         )
         for store, plan, each in zip(

@@ -38,7 +38,7 @@ from .log.table_context import EXPORT_FORMATS
 from .operations.upkeep_properties import MAINTAIN_STEPS, STEPS, retention_of, sorting_of, steps_of
 from .protocol.compaction_plan import DEFAULT_MAX_BYTES
 from .protocol.retention import DAY_S
-from .runtime.environment import SystemEnv
+from .runtime.environment import Env
 from .runtime.validation import checked, parse_age, roots, wrong
 from .store import StorageOptions, open_store
 from .table.listing import Listing
@@ -403,7 +403,7 @@ class _Upkeep:
         policy, first = retention_of(snapshot), _first_above_fence(snapshot)
         oldest = self._version(snapshot, first)
         is_idle = first == snapshot.version and _is_of_gc(snapshot)
-        now_s = SystemEnv().now_us() / 1e6
+        now_s = Env().now_us() / 1e6
         age_s = now_s - oldest.committed_at / 1e6
         due_s = policy.grace_s + (_IDLE_GC_EVERY_S if is_idle else _GC_EVERY_S)
         if snapshot.version < first or age_s < due_s:

@@ -41,7 +41,7 @@ from examples.flights.month import (
     run_month,
     source_name,
 )
-from manifestcommit.store import KeepsUnfinished, Store, open_store
+from manifestcommit.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -424,9 +424,7 @@ def parquet_rows(store: Store, name: str) -> int:
 
 def objects(store: Store) -> set[str]:
     """Whatever lies below the root, also what was begun and never finished."""
-    unfinished = (
-        {each.name for each in store.unfinished()} if isinstance(store, KeepsUnfinished) else set()
-    )
+    unfinished = {each.name for each in store.unfinished()}
     return unfinished | {info.name for info in store.list("")}
 
 

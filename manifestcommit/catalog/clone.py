@@ -38,7 +38,7 @@ from ..operations.upkeep_properties import retention_of
 from ..runtime.environment import STARTS, create, map_in_batches
 from ..runtime.validation import RULES, checked, root
 from ..store import StorageOptions, open_store
-from ..store.base import is_remote, missing_file
+from ..store.base import missing_file
 
 CLAIM = f"{object_names.ROOM}/clone"  # there until the first version is
 _MOST_CLAIM = 1024  # bytes
@@ -374,7 +374,7 @@ class _Cloning:
         if self._there is None:
             self._there = {info.name: info.size_bytes for info in self._to.store.list("")}
         there = self._there
-        far = next(filter(is_remote, (self._source.store, self._to.store)), self._to.store)
+        far = self._source.store if self._source.store.is_remote else self._to.store
         listed = self._listed(snapshot, before)
         below = before.version if before else snapshot.version
         missing = (

@@ -17,7 +17,7 @@ from ..job import Path
 from ..runtime.environment import map_concurrently
 from ..runtime.validation import RULES, checked, optional, text
 from ..store import ObjectInfo, Store, open_store
-from ..store.base import is_remote, split_url
+from ..store.base import split_url
 from ..table import Table
 from ..table.functions import create_table
 from ..table.listing import Listing
@@ -223,7 +223,7 @@ class Lake:
         return count + sum(map(_delete_rest, stores))
 
     def _find(self, within: tuple[str, ...]) -> list[FoundTable]:
-        if not is_remote(self._store):  # a list there is cheap
+        if not self._store.is_remote:  # a list there is cheap
             return find_tables(self._store, within)
         now_s = time.monotonic()
         known = {path: id for path, (id, at_s) in self._asked.items() if now_s - at_s < _ASKED_S}
@@ -344,7 +344,7 @@ def find_tables(
         ]
         rest = [path for path, marker in zip(level, markers, strict=True) if not marker]
         below = map_concurrently(
-            store, lambda path: folders(store, _prefix(path)), rest, limit=_AT_ONCE
+            store, lambda path: store.folders(_prefix(path)), rest, limit=_AT_ONCE
         )
         level = [
             (*path, name)
@@ -357,25 +357,6 @@ def find_tables(
             f"{store.url} is a table, and a lake is a folder of tables: give the folder above it"
         )
     return found
-
-
-def folders(store: Store, prefix: str) -> list[str]:
-    """The names of the folders directly below `prefix`, which ends with a slash or is empty. A
-    store that lists them by one request, whatever they hold, has a method of this name; otherwise
-    one list request for each folder skips what it holds. [LK1]"""
-    listed = getattr(store, "folders", None)
-    if listed is not None:
-        return list(listed(prefix))
-    found, start = list[str](), prefix
-    while True:
-        for info in store.list(prefix, start_from=start):
-            name, slash, _ = info.name.removeprefix(prefix).partition("/")
-            if slash:
-                found.append(name)
-                start = f"{prefix}{name}0"  # the character after the slash
-                break
-        else:
-            return found
 
 
 def marker_at(store: Store) -> str:

@@ -19,7 +19,7 @@ from ..log.table_context import TableContext, open_or_free
 from ..runtime.environment import map_concurrently
 from ..runtime.validation import checked, root
 from ..store import StorageOptions, Store, open_store
-from ..store.base import is_remote, split_url
+from ..store.base import split_url
 from ..table.listing import Listing
 from .clone import other_options
 from .lake import FoundTable, check_there, find_tables
@@ -136,7 +136,7 @@ def publish_catalog(
     _check_names(lake, place, found)
     _claim(lake, place, found)
     before = {info.name for info in place.list(f"{NAMESPACES}/")}
-    options, far = StorageOptions(storage_options), next(filter(is_remote, (lake, place)), lake)
+    options, far = StorageOptions(storage_options), place if place.is_remote else lake
 
     def publish(each: FoundTable) -> dict[str, Any]:
         row = {"name": each.name or "/".join(each.path), "version": None, "problem": None}

@@ -37,7 +37,7 @@ from ..errors import (
     TableNotFoundError,
     UsageError,
 )
-from ..runtime.environment import SystemEnv
+from ..runtime.environment import Env
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
 from . import pages
@@ -106,7 +106,7 @@ class Catalog:
         self.sample = sample
         self._index: Index | None = None
         self._lock = threading.Lock()
-        self.env = SystemEnv()
+        self.env = Env()
         self.rows = pages.Kept(self._read_rows, self._refresh_us)
 
     def index(self) -> Index:

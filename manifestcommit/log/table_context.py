@@ -41,11 +41,10 @@ from ..format.snapshot import (
 )
 from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
-from ..runtime.environment import Env, SystemEnv, Tuning
+from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import Meter, Phase, StoreCounters
 from ..store import ObjectInfo, Store
-from ..store.base import heads_of, now_of
 from ..version import WRITER
 from . import export_hook
 from .manifests import KEY_RUN, ManifestReader
@@ -137,7 +136,7 @@ class TableContext:
         self.store = store
         self._tuning = tuning
         # a simulated store brings its own environment
-        self.env: Env = env or getattr(store, "env", None) or SystemEnv()
+        self.env: Env = env or getattr(store, "env", None) or Env()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
         # key -> runs without it; runs never change
@@ -162,7 +161,7 @@ class TableContext:
     @known.setter
     def known(self, head: Head | None) -> None:
         self._known = head
-        kept = heads_of(self.store)
+        kept = self.store.heads
         if kept is None or head is None:
             return
         kept.pop(self.store.url, None)
@@ -248,7 +247,7 @@ class TableContext:
 
     def commit_time_us(self, parent_us: int) -> int:
         """The time of a commit: this clock, or the store's if both disagree. [CM14] [CM27]"""
-        now_us, told_s = self.env.now_us(), now_of(self.store)
+        now_us, told_s = self.env.now_us(), self.store.now_s
         if told_s is not None and is_far(now_us, int(told_s * 1e6)):
             self._warn_once(
                 "clock",
@@ -295,7 +294,7 @@ class TableContext:
         """The latest version as of this call. Three requests, of which two go side by side; one
         where the last one that this context has seen is still the latest, or, where the store
         keeps that, the last one that this process has seen. [RD1]"""
-        known = self._known or (heads_of(self.store) or {}).get(self.store.url)
+        known = self._known or (self.store.heads or {}).get(self.store.url)
         self.known = head = open_head(self.store, known)
         return head
 

@@ -34,10 +34,10 @@ from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot, is_far
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
-from ..runtime.environment import Env, SystemEnv
+from ..runtime.environment import Env
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
-from ..store.base import get_tagged, is_remote, now_of, store_beside
+from ..store.base import store_beside
 from .manifests import ManifestReader, create_own
 
 # The marker of a table: an object named by the table's id, which disappears when the table path
@@ -504,7 +504,7 @@ def read_object(store: Store, version: int, listed: str = "") -> Head | None:
     [OB3] [OB4] [OB16]"""
     name = object_names.version_name(version)
     try:
-        data, etag = get_tagged(store, name, codec.MAX_OBJECT_BYTES + 1)
+        data, etag = store.get_tagged(name, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
     snapshot = codec.decode_snapshot(data, name=name, pending=True)
@@ -620,7 +620,7 @@ def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]
     if getattr(store, "goes_second_first", bool)():
         later = second()
         return first(), later
-    if not is_remote(store):
+    if not store.is_remote:
         return first(), second()
     with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
         beside = pool.submit(second)
@@ -747,8 +747,8 @@ def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: i
     The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
     have reached it. If their clocks jumped over it, theirs may be the wrong ones.
     """
-    env: Env = getattr(store, "env", None) or SystemEnv()
-    now = now_of(store)
+    env: Env = getattr(store, "env", None) or Env()
+    now = store.now_s
     now_us = env.now_us() if now is None else int(now * 1e6)
     dispute = next(
         (disputed for disputed in head.snapshot.disputed_times if disputed.first == above), None

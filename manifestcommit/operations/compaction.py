@@ -51,7 +51,6 @@ from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.environment import STARTS, map_in_batches, parallel_writers
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
-from ..store.base import is_remote
 
 # Yields the small live files of a snapshot in the order of compaction, without holding all of
 # them in memory.
@@ -732,7 +731,7 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             )
 
         largest = max((size_of(group.entries) for group in groups), default=0)
-        writers = _MOST_AT_ONCE if is_remote(ctx.store) else parallel_writers(largest)
+        writers = _MOST_AT_ONCE if ctx.store.is_remote else parallel_writers(largest)
         threads = min(_MOST_AT_ONCE, len(groups), writers)
         if threads < 2:  # a thread has memory of its own; two of a large group fill two cores
             yield from map(one, range(len(groups)))

@@ -62,7 +62,7 @@ from ..protocol.joint_outcome import last_state
 from ..protocol.retention import Horizon, Policy, Verdict, horizon_of
 from ..runtime.environment import STARTS, map_in_batches
 from ..runtime.outcome import committed_or_raise
-from ..store import KeepsUnfinished, ObjectInfo, Unfinished
+from ..store import ObjectInfo, Unfinished
 from .adopt import UNFINISHED
 from .store_inventory import Names
 
@@ -1096,8 +1096,6 @@ def _unfinished(
     ctx: TableContext, horizon: Horizon, cut_s: float
 ) -> Iterator[tuple[Unfinished, Verdict]]:
     """Uploads and temporary files that no job can finish. [GC9]"""
-    if not isinstance(ctx.store, KeepsUnfinished):
-        return
     for upload in ctx.store.unfinished():
         is_old = 0 < upload.started <= cut_s
         verdict = retention.classify_unfinished(
@@ -1113,7 +1111,6 @@ def _discard_unfinished(
     """Without permission for this, gc does the rest."""
     try:
         for upload, verdict in _unfinished(ctx, horizon, cut_s):
-            assert isinstance(ctx.store, KeepsUnfinished)
             ctx.store.discard_unfinished(upload)
             ledger.note(upload.name, upload.size_bytes, verdict)
     except StoreDeniedError as error:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -26,7 +26,6 @@ from ..errors import StoreUnclearError, UsageError
 from ..format.snapshot import PARTS, Author, limited, parts_of
 from ..protocol.apply import Budgets
 from ..store import Store
-from ..store.base import is_remote
 from ..version import WRITER
 
 # How often a call starts over because others changed meanwhile what it had read.
@@ -111,46 +110,28 @@ def tuned(changed: Tuning) -> Iterator[None]:
 AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
 
 
-class Env(Protocol):
-    """Clock, randomness and waiting. Correctness does not depend on clocks."""
+class Env:
+    """Clock, randomness and waiting of a real process; simulators have their own. Correctness does
+    not depend on clocks."""
 
     def now_us(self) -> int:
         """Microseconds since the epoch."""
-        ...
-
-    def randomness(self, count: int) -> bytes:
-        """Bytes that nobody else draws."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-    def jitter(self) -> float:
-        """A number in [0, 1)."""
-        ...
-
-    def author(self) -> Author:
-        """Who runs this process, as far as it may be recorded."""
-        ...
-
-
-class SystemEnv:
-    """The environment of a real process."""
-
-    def now_us(self) -> int:
         return time.time_ns() // 1000
 
     def randomness(self, count: int) -> bytes:
+        """Bytes that nobody else draws."""
         return secrets.token_bytes(count)
 
     def sleep(self, seconds: float) -> None:
+        """Wait."""
         time.sleep(seconds)
 
     def jitter(self) -> float:
+        """A number in [0, 1)."""
         return random.random()
 
     def author(self) -> Author:
+        """Who runs this process, as far as it may be recorded."""
         return limited(_runner(), _recorded())
 
 
@@ -208,9 +189,9 @@ def map_concurrently(
 
     limit: concurrent requests at most.
     """
-    if len(items) < 2 or not (is_remote(store) or is_much):
+    if len(items) < 2 or not (store.is_remote or is_much):
         return [work(item) for item in items]
-    threads = min(limit if is_remote(store) else _AT_ONCE_HERE, len(items))
+    threads = min(limit if store.is_remote else _AT_ONCE_HERE, len(items))
     with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-get") as pool:
         return list(pool.map(work, items))
 

@@ -25,7 +25,7 @@ from ..errors import (
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary
 from ..protocol.conflict import Conflict, Violation
-from ..store.base import Store, retries_of
+from ..store import Store
 
 # Metrics of a job: what it read, wrote, committed and cost.
 
@@ -120,7 +120,7 @@ class StoreCounters:
         return Summary(
             attempts=self.attempts - start.attempts,
             conflicts=self.conflicts - start.conflicts,
-            retries=self.resent + retries_of(self._store) - start.retries,
+            retries=self.resent + self._store.retries - start.retries,
             unknowns=self.unknowns - start.unknowns,
         )
 
@@ -180,14 +180,8 @@ class Meter:
         summary: Summary,
         phase: Phase,
     ) -> None:
-        self._tally, self._now_us = tally, now_us
-        self._table, self._job, self._operation, self._given, self._phase = (
-            table,
-            job,
-            operation,
-            summary,
-            phase,
-        )
+        self._tally, self._now_us, self._phase = tally, now_us, phase
+        self._table, self._job, self._operation, self._given = table, job, operation, summary
         self._start, self._began_us = tally.since(), now_us()
         self._tried: Summary | None = None
         self._is_mine = False
@@ -353,10 +347,19 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "already_committed"
 
 
-_WATERMARK_ERRORS: dict[str, type[WatermarkError]] = {
-    "gap": WatermarkGapError,
-    "overlap": WatermarkOverlapError,
-    "mismatch": WatermarkMismatchError,
+# the error of each kind of mismatch, what a commit would do, and what else helps
+_WATERMARK_ERRORS: dict[str, tuple[type[WatermarkError], str, str]] = {
+    "gap": (
+        WatermarkGapError,
+        "committing would skip the rows between",
+        ", or commit the rows between first",
+    ),
+    "overlap": (
+        WatermarkOverlapError,
+        "committing would duplicate rows",
+        "; to read rows again, rewind the source and overwrite them",
+    ),
+    "mismatch": (WatermarkMismatchError, "positions that are texts must be equal", ""),
 }
 
 
@@ -440,18 +443,11 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             mine=conflict.mine,
             winner=conflict.winner,
         )
-    what, remedy = {
-        "gap": ("committing would skip the rows between", ", or commit the rows between first"),
-        "overlap": (
-            "committing would duplicate rows",
-            "; to read rows again, rewind the source and overwrite them",
-        ),
-        "mismatch": ("positions that are texts must be equal", ""),
-    }[mismatch.kind]
+    kind, what, remedy = _WATERMARK_ERRORS[mismatch.kind]
     done = f"Begin at {mismatch.have!r}{remedy}."
     if mismatch.all_covered:
         done = "Every range of this job is in the table already, so a rerun may treat it as done."
-    return _WATERMARK_ERRORS[mismatch.kind](
+    return kind(
         f"{url}: source {mismatch.source!r} is at {mismatch.have!r}, this job starts at "
         f"{mismatch.want!r}: {what}. Nothing was committed. {done}",
         source=mismatch.source,

@@ -305,38 +305,28 @@ def ranges(name: str, value: Any) -> Any:
     return value
 
 
-def message(name: str, value: Any) -> str:
-    """What a commit is for, in a text that can be recorded and holds no credential. [OB15] [SE5]"""
-    try:
-        checked = check_message(value)
-    except ValueError as error:
-        raise _unfit(name, error, "'late corrections of May'") from None
-    _check_secrets(name, Note(message=checked))
-    return checked
+def _recorded(check: Callable[[Any], Any], part: str, example: str) -> Rule:
+    """A part of a note that can be recorded and holds no credential. [OB15] [SE5]"""
+
+    def rule(name: str, value: Any) -> Any:
+        try:
+            checked = check(value)
+        except ValueError as error:
+            given, _, why = str(error).partition(": ")
+            raise UsageError(f"{why}, such as {example}", argument=name, given=given) from None
+        if (found := find_credential(Note(**{part: checked}))) is not None:
+            raise UsageError(
+                f"{found}, and everybody who reads the table could read it for as long as it "
+                "exists. Nothing was done: leave it out",
+                argument=name,
+            )
+        return checked
+
+    return rule
 
 
-def metadata(name: str, value: Any) -> dict[str, str]:
-    """Names with values that can be recorded and hold no credential. [OB15] [SE5]"""
-    try:
-        checked = check_metadata(value)
-    except ValueError as error:
-        raise _unfit(name, error, "{'airflow_run': 'manual__2013-01-02'}") from None
-    _check_secrets(name, Note(metadata=checked))
-    return checked
-
-
-def _check_secrets(name: str, note: Note) -> None:
-    if (found := find_credential(note)) is not None:
-        raise UsageError(
-            f"{found}, and everybody who reads the table could read it for as long as it exists. "
-            "Nothing was done: leave it out",
-            argument=name,
-        )
-
-
-def _unfit(name: str, error: ValueError, example: str) -> UsageError:
-    given, _, why = str(error).partition(": ")
-    return UsageError(f"{why}, such as {example}", argument=name, given=given)
+message = _recorded(check_message, "message", "'late corrections of May'")
+metadata = _recorded(check_metadata, "metadata", "{'airflow_run': 'manual__2013-01-02'}")
 
 
 def advance_of(source: object, start: object, end: object) -> Advance:
@@ -508,7 +498,7 @@ REASON = text(
     blank=False,
 )
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
-_FLAGS = (
+_FLAGS = [
     "abort_jobs",
     "alone",
     "deep",
@@ -524,20 +514,13 @@ _FLAGS = (
     "replace_schema",
     "restart",
     "rewrite",
-)
-_OTHERWISE_CHECKED = (
-    "data",
-    "default",
-    "jobs",
-    "schema",
-    "settle",
-    "table",
-)  # by what they mean, where it is known
+]
+# by what they mean, where it is known
+_OTHERWISE_CHECKED = ("data", "default", "overwrite", "schema", "self", "settle", "table")
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_FLAGS, flag),
     **dict.fromkeys(_OTHERWISE_CHECKED, anything),
-    **dict.fromkeys(("self", "ctx", "kind", "error", "trace"), anything),
     "as_of": optional(moment),
     "clones": tables,
     "columns": optional(names),
@@ -574,7 +557,6 @@ RULES: dict[str, Rule] = {
     "on": names_or_pairs,
     "max_violations": optional(share_or_count),
     "on_violation": one_of("error", "quarantine"),
-    "overwrite": anything,
     "partition_by": optional(names),
     "path": root,
     "paths": paths,

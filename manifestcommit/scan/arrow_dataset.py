@@ -24,7 +24,7 @@ from ..format.values import from_array
 from ..log.table_context import TableContext
 from ..runtime.environment import prefetch
 from ..store.arrow_filesystem import knowing_sizes
-from ..store.base import check_files, missing_file
+from ..store.base import missing_file
 
 # A pyarrow dataset that compares footers of other programs' files, and orders floats as Spark.
 
@@ -307,7 +307,7 @@ def open_dataset(
         held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
         return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
-    check_files(ctx.store, paths, must_exist=True)
+    ctx.store.check_files(paths, must_exist=True)
     filesystem, base = ctx.store.filesystem()
     if hasattr(filesystem, "handler"):  # it is none of pyarrow's own
         sizes = dict(zip(paths, table.column("bytes").to_pylist(), strict=True))

@@ -34,7 +34,6 @@ from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext
-from ..store.base import check_files
 from . import planning
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _split(
     is_own = pc.is_valid(entries.column("digest"))
     own, others = entries.filter(is_own), entries.filter(pc.invert(is_own))
     paths = own.column("path").to_pylist()
-    check_files(ctx.store, paths, must_exist=True)
+    ctx.store.check_files(paths, must_exist=True)
     whole = pa.array([f"{base}/{path}" for path in paths], pa.string())
     return own.set_column(own.column_names.index("path"), "path", whole), others
 

@@ -34,7 +34,6 @@ from ..runtime.environment import map_in_batches
 from ..runtime.footer_child import chunk_span, metadata_of
 from ..store import Store
 from ..store.arrow_filesystem import TAIL_BYTES, RangedInput
-from ..store.base import is_remote
 
 # Decodes a data file from one read of all its bytes, which are compared with its digest.
 
@@ -48,7 +47,7 @@ def checked_bytes(ctx: TableContext, entry: pa.Table) -> bytes | None:
     digest = entry.column("digest")[0].as_py()
     if digest is None:
         return None
-    data = b"".join(_parts(ctx, entry, together=not is_remote(ctx.store)))
+    data = b"".join(_parts(ctx, entry, together=not ctx.store.is_remote))
     if codec.digest(data) != digest:
         raise _damaged(ctx.store.url, entry)
     return data

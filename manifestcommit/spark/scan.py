@@ -34,7 +34,6 @@ from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..store import StorageOptions, open_store
-from ..store.base import check_files
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
 from .tasks import StoreSource, check_reachable, registered_name, rows_of
 from .versions import (
@@ -327,7 +326,7 @@ def read_files(
     """
     check_reachable(root_url)
     given = StorageOptions(storage_options)
-    check_files(open_store(root_url, given), (path for path, _ in files))
+    open_store(root_url, given).check_files(path for path, _ in files)
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
     plan = _ReadPlan(

@@ -35,10 +35,9 @@ from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
 from ..log.manifests import ManifestReader, put_manifest
 from ..rows.row_change import NewFiles
-from ..runtime.environment import SystemEnv
+from ..runtime.environment import Env
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
-from ..store.base import retries_of
 from .spark_internals import (
     has_thread_of_its_own,
     java_frame,
@@ -314,7 +313,7 @@ def write_task(
         for batch in batches:
             writer.write(sound(batch))
         entries = writer.close()
-    intake = writer.intake + InputTotals(retries=retries_of(store))
+    intake = writer.intake + InputTotals(retries=store.retries)
     return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
 
 
@@ -393,7 +392,7 @@ def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> M
         schema=plan.schema,
         partition_by=plan.partition_by,
         job=plan.job,
-        env=SystemEnv(),
+        env=Env(),
     )
 
 
@@ -556,7 +555,7 @@ def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any])
             "committed. Run the job again."
         )
     store = open_store(work.plan.url, options)
-    winner = work.finish(store, SystemEnv(), task, mine.entries, mine.manifests, mine.intake)
+    winner = work.finish(store, Env(), task, mine.entries, mine.manifests, mine.intake)
     is_mine = (winner.entries, winner.manifests) == (mine.entries, mine.manifests)
     return [messages[0] if is_mine else _message(winner).data]
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from ..version import install
 from .base import (
     TAKE_NONE,
-    KeepsUnfinished,
     ObjectInfo,
     Output,
     StorageOptions,
@@ -21,7 +19,6 @@ from .base import (
 from .local import LocalStore, MemoryStore
 
 __all__ = [
-    "KeepsUnfinished",
     "ObjectInfo",
     "Output",
     "StorageOptions",
@@ -93,24 +90,18 @@ def open_store(
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)
-    try:
-        if scheme == "s3":
-            from .s3 import S3Store  # late, as the others: an extra
+    if scheme == "s3":
+        from .s3 import S3Store  # late, as the others: each takes time to load
 
-            return S3Store(scheme, rest, options)
-        if scheme == "abfs":
-            from .azure import AzureStore
+        return S3Store(scheme, rest, options)
+    if scheme == "abfs":
+        from .azure import AzureStore
 
-            return AzureStore(scheme, rest, options)
-        if scheme == "gs":
-            from .gcs import GcsStore
+        return AzureStore(scheme, rest, options)
+    if scheme == "gs":
+        from .gcs import GcsStore
 
-            return GcsStore(scheme, rest, options)
-    except ImportError as error:
-        extra = {"abfs": "azure", "gs": "gcs"}.get(scheme, scheme)
-        raise UsageError(
-            f"{scheme}:// needs a package that is missing ({error}): {install(extra)}"
-        ) from None
-    from .fsspec import FsspecStore  # late: it brings fsspec's registry
+        return GcsStore(scheme, rest, options)
+    from .fsspec import FsspecStore
 
     return FsspecStore(scheme, rest, options)

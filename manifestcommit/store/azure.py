@@ -95,12 +95,9 @@ class Account:
         self._lock = threading.Lock()
 
     def _read_connection_string(self, text: str) -> None:
-        fields = {}
-        for field in filter(None, text.split(";")):
-            key, found, value = field.partition("=")
-            if not found:
-                raise UsageError("connection_string has a part that is no NAME=VALUE")
-            fields[key.lower()] = value
+        if not all("=" in field for field in filter(None, text.split(";"))):
+            raise UsageError("connection_string has a part that is no NAME=VALUE")
+        fields = _fields(text)
         name, suffix = fields.get("accountname"), fields.get("endpointsuffix", "core.windows.net")
         scheme = fields.get("defaultendpointsprotocol", "https")
         endpoint = fields.get("blobendpoint") or (name and f"{scheme}://{name}.blob.{suffix}")
@@ -153,6 +150,12 @@ class Account:
             return str(self._token.token)
 
 
+def _fields(connection_string: str) -> dict[str, str]:
+    """By their names in lower case."""
+    parts = (part.partition("=") for part in connection_string.split(";"))
+    return {name.lower(): value for name, _, value in parts}
+
+
 def _credential(credential: Any, found: Mapping[str, Any], *, anon: bool) -> Any:
     """What gives tokens; None: there is another login, or none is wanted."""
     if credential is not None:
@@ -199,7 +202,6 @@ class AzureStore(ObjectStore):
         "Check account_name, account_host and connection_string in storage_options, and the same "
         "and the proxies in the environment."
     )
-    busy = ObjectStore.busy - {409}
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
         """root: container, or container@account.dfs.core.windows.net; and the prefix."""
@@ -233,14 +235,9 @@ class AzureStore(ObjectStore):
         return given
 
     def scrub(self, text: str) -> str:
-        fields = [
-            field.partition("=")
-            for field in str(self._options.get("connection_string") or "").split(";")
-        ]
-        secrets = [
-            value for name, _, value in fields if name in ("AccountKey", "SharedAccessSignature")
-        ]
-        places = [value for name, _, value in fields if name.endswith("Endpoint")]
+        fields = _fields(str(self._options.get("connection_string") or ""))
+        secrets = [fields.get("accountkey"), fields.get("sharedaccesssignature")]
+        places = [value for name, value in fields.items() if name.endswith("endpoint")]
         return StorageOptions({"secrets": secrets, "endpoint": places}).scrub(super().scrub(text))
 
     def located(self, request: Request) -> Request:

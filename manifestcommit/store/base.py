@@ -11,9 +11,10 @@ import hashlib
 import io
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import msgspec
@@ -315,48 +316,18 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     started: float
 
 
-@runtime_checkable
-class KeepsUnfinished(Protocol):
-    """A store that keeps unfinished outputs, and can list them.
-
-    Spec: GC9.
-    """
-
-    def unfinished(self) -> Iterator[Unfinished]:
-        """List everything below the table path that was begun and not finished.
-
-        Some of it may still be finished.
-
-        Returns:
-            The unfinished outputs, in any order.
-        """
-        ...
-
-    def discard_unfinished(self, unfinished: Unfinished) -> None:
-        """Remove an unfinished output, so that it never becomes an object.
-
-        One that is finished or gone meanwhile is left as it is, without an error.
-
-        Args:
-            unfinished: the output, as `unfinished` lists it.
-
-        Raises:
-            StoreError: the store failed.
-        """
-        ...
-
-
-class Output(Protocol):
+class Output(ABC):
     """A stream whose object becomes visible, complete and durable, only when `close` returns.
+
+    Attributes:
+        closed: whether it is closed or discarded.
 
     Spec: ST2.
     """
 
-    @property
-    def closed(self) -> bool:
-        """Return whether it is closed or discarded."""
-        ...
+    closed: bool = False
 
+    @abstractmethod
     def write(self, data: Any, /) -> int:
         """Write bytes.
 
@@ -370,112 +341,62 @@ class Output(Protocol):
             ValueError: it is closed or discarded.
             StoreError: the store failed.
         """
-        ...
 
+    @abstractmethod
     def tell(self) -> int:
         """Return how many bytes were written so far.
 
         Returns:
             The number of bytes.
         """
-        ...
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027
         """Write what is buffered, as far as the store can; nothing becomes visible."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Publish the object; a second call does nothing."""
-        ...
 
+    @abstractmethod
     def discard(self) -> None:
         """Drop it: no object becomes visible, and nothing is left."""
-        ...
 
 
-class BufferedOutput:
+class BufferedOutput(Output):
     """An output in memory, which one call puts as a whole when it is closed. Not a BytesIO, which
     closes itself when it is garbage-collected, and closing publishes. [ST2]"""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
-        self._put, self._buffer, self.closed = put, io.BytesIO(), False
+        self._put, self._buffer = put, bytearray()
 
     def write(self, data: Any, /) -> int:
-        return self._buffer.write(data)
+        if self.closed:
+            raise ValueError("write to an output that is closed")
+        view = memoryview(data).cast("B")
+        self._buffer += view
+        return len(view)
 
     def tell(self) -> int:
-        return self._buffer.tell()
-
-    def flush(self) -> None:
-        """Nothing becomes visible before `close`."""
+        return len(self._buffer)
 
     def close(self) -> None:
         if not self.closed:
-            data = self._buffer.getvalue()
+            data = bytes(self._buffer)
             self.discard()
             self._put(data)
 
     def discard(self) -> None:
         self.closed = True
-        self._buffer.close()
-
-
-def is_remote(store: Store) -> bool:
-    """Whether a response takes longer than its processing, so that concurrent requests pay off. A
-    store says so by an attribute of this name; one without it counts as local."""
-    return bool(getattr(store, "is_remote", False))
-
-
-def heads_of(store: Store) -> MutableMapping[str, Any] | None:
-    """What this process keeps of the tables that it reaches in the same way: URL -> the newest
-    version that it has seen. None: this store keeps nothing. [RD1]"""
-    kept: MutableMapping[str, Any] | None = getattr(store, "heads", None)
-    return kept
-
-
-def get_tagged(store: Store, name: str, end: int) -> tuple[bytes, str]:
-    """The first bytes of an object, and what a list calls this content, as a method `get_tagged`
-    tells; "": it is not known. [RD1]"""
-    get: Callable[[str, int], tuple[bytes, str]] | None = getattr(store, "get_tagged", None)
-    return (store.get(name, 0, end), "") if get is None else get(name, end)
-
-
-def retries_of(store: Store) -> int:
-    """How many requests were repeated so far, as an attribute `retries` says. [ST14]"""
-    retries: int = getattr(store, "retries", 0)
-    return retries
-
-
-def now_of(store: Store) -> float | None:
-    """The store's own time, Unix seconds, of its last response; None: unknown. [CM14]"""
-    told: float | None = getattr(store, "now_s", None)
-    return told
+        self._buffer.clear()
 
 
 def store_beside(store: Store, url: str) -> Store | None:
     """The table path `url` in the same object store, with the same credentials; None: it is in
-    another store, or this store cannot open others. A store that can has a method `beside`.
-    [MT6] [SE2]"""
-    beside = getattr(store, "beside", None)
-    if beside is None:
-        return None
+    another store, or this store cannot open others. [MT6] [SE2]"""
     try:
-        found: Store | None = beside(*split_url(url))
+        return store.beside(*split_url(url))
     except UsageError:  # no table path
         return None
-    return found
-
-
-def check_files(store: Store, names: Iterable[str], *, must_exist: bool = False) -> None:
-    """StoreError if one of these data files is a link, is reached through one, or is not a plain
-    file: for readers that open paths themselves. A store whose objects are files has a method of
-    this name; without links, there is nothing to check. [SE2]
-
-    must_exist: whether a missing file is a DataFileMissingError, if there is such a method.
-    """
-    check = getattr(store, "check_files", None)
-    if check is not None:
-        check(names, must_exist=must_exist)
 
 
 def missing_file(url: str, path: str) -> DataFileMissingError:
@@ -488,20 +409,41 @@ def missing_file(url: str, path: str) -> DataFileMissingError:
     )
 
 
-class Store(Protocol):
-    """One table path in one object store; a store of a user's own has these methods.
+class Store(ABC):
+    """One table path in one object store; a store of a user's own is a subclass.
 
-    All names are relative to the table path, `/`-separated, and never leave it.
+    All names are relative to the table path, `/`-separated, and never leave it. What is not
+    abstract here is that of a store which can no more than it has to.
 
-    Spec: LY1, ST1.
+    Arguments and errors of several methods:
+
+    - `name`: the object.
+    - `StoreError`: the store failed, perhaps in the midst of it, or while a list is iterated.
+    - `FileNotFoundError`: there is no such object.
+
+    Attributes:
+        is_remote: whether a response takes longer than its processing, so that concurrent requests
+            pay off.
+        retries: how many requests were repeated so far.
+        heads: what this process keeps of the tables that it reaches in the same way, URL -> the
+            newest version that it has seen; None: it keeps nothing.
+        now_s: the store's own time, Unix seconds, of its last response; None: unknown.
+
+    Spec: CM14, LY1, RD1, ST1.
     """
 
-    @property
-    def url(self) -> str:
-        """Return the canonical URL of the table path, without credentials or a trailing slash."""
-        ...
+    is_remote: bool = False
+    retries: int = 0
+    heads: MutableMapping[str, Any] | None = None
+    now_s: float | None = None
 
     @property
+    @abstractmethod
+    def url(self) -> str:
+        """Return the canonical URL of the table path, without credentials or a trailing slash."""
+
+    @property
+    @abstractmethod
     def identity(self) -> str:
         """Return what identifies the store, without credentials, in the record of its probes.
 
@@ -509,7 +451,6 @@ class Store(Protocol):
 
         Spec: ST12.
         """
-        ...
 
     def parent(self) -> Store | None:
         """Open the store one level up.
@@ -519,46 +460,72 @@ class Store(Protocol):
 
         Spec: LY6.
         """
-        ...
+        return None
 
+    def beside(self, scheme: str, rest: str) -> Store | None:
+        """Open another table path in the same object store, with the same credentials.
+
+        Args:
+            scheme: the scheme of its URL, without `://`.
+            rest: the rest of its URL.
+
+        Returns:
+            The store of that path; None: it is in another store, or this one cannot open others.
+
+        Raises:
+            UsageError: the path is malformed.
+
+        Spec: MT6, SE2.
+        """
+        return None
+
+    @abstractmethod
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         """Read an object, or a part of it, in one request; strongly consistent.
 
         Args:
-            name: the object.
             start: the first byte; by default the beginning.
             end: the byte after the last one; by default the end.
 
         Returns:
             The bytes from `start` to `end`; empty if these are beyond the object's end.
+        """
+
+    def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
+        """Return the first bytes of an object, and what a list calls its content.
+
+        Args:
+            name: see `Store`.
+            end: how many bytes at most.
+
+        Returns:
+            The bytes, and the ETag of the list's `ObjectInfo`, without quotes; "": it is not known.
 
         Raises:
-            FileNotFoundError: there is no such object.
-            StoreError: the store failed.
-        """
-        ...
+            FileNotFoundError: see `Store`.
+            StoreError: see `Store`.
 
+        Spec: RD1.
+        """
+        return self.get(name, 0, end), ""
+
+    @abstractmethod
     def put(self, name: str, data: bytes) -> None:
         """Write an object as a whole; the last writer wins.
 
         Readers never see a partial object. A power failure may undo it, or damage its content.
 
         Args:
-            name: the object.
             data: its content.
-
-        Raises:
-            StoreError: the store failed.
 
         Spec: ST2.
         """
-        ...
 
+    @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create an object atomically (put-if-absent): one of all concurrent creators wins.
 
         Args:
-            name: the object.
             data: its content.
 
         Returns:
@@ -570,8 +537,8 @@ class Store(Protocol):
 
         Spec: ST1.
         """
-        ...
 
+    @abstractmethod
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         """List every object whose name begins with a prefix, each once.
 
@@ -585,59 +552,103 @@ class Store(Protocol):
         Returns:
             The objects.
 
-        Raises:
-            StoreError: the store failed, also while the objects are iterated.
-
         Spec: ST3.
         """
-        ...
 
+    @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects; missing ones are not an error.
 
         Args:
             names: the objects.
-
-        Raises:
-            StoreError: the store failed; some may be removed.
         """
-        ...
 
     def create_output(self, name: str) -> Output:
         """Open a stream for a data file, whose name no other writer has.
 
-        Args:
-            name: the object.
-
         Returns:
             The stream; the object is visible when it is closed.
 
-        Raises:
-            StoreError: the store failed.
-
         Spec: ST2.
         """
-        ...
+        return BufferedOutput(lambda data: self.put(name, data))
 
     def open_input(self, name: str) -> BinaryIO:
         """Open a seekable stream over an object, for Parquet footers and column reads.
 
-        Args:
-            name: the object.
-
         Returns:
             The stream, for reading bytes.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-            StoreError: the store failed.
         """
-        ...
+        return io.BytesIO(self.get(name))
 
+    @abstractmethod
     def filesystem(self) -> tuple[Any, str]:
         """Return what pyarrow reads data files with.
 
         Returns:
             A `pyarrow.fs.FileSystem`, and the path of the table path in it.
         """
-        ...
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """List the folders directly below a prefix, in any order.
+
+        Here by one list request for each folder, which skips what it holds.
+
+        Args:
+            prefix: the folders above, each with a slash; empty for the table path.
+
+        Returns:
+            Their names.
+
+        Spec: LK1.
+        """
+        found, start = list[str](), prefix
+        while True:
+            for info in self.list(prefix, start_from=start):
+                name, slash, _ = info.name.removeprefix(prefix).partition("/")
+                if slash:
+                    found.append(name)
+                    start = f"{prefix}{name}0"  # the character after the slash
+                    break
+            else:
+                return found
+
+    def check_files(self, names: Iterable[str], *, must_exist: bool = False) -> None:  # noqa: B027
+        """Check that data files are plain files, for readers that open paths themselves.
+
+        A store whose objects are no files has nothing to check.
+
+        Args:
+            names: the files.
+            must_exist: whether a missing one is an error, if there is something to check; by
+                default it is not.
+
+        Raises:
+            StoreError: one is a link, is reached through one, or is no plain file.
+            DataFileMissingError: one is missing.
+
+        Spec: RD2, SE2.
+        """
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """List what was begun below the table path and not finished, if this store keeps such.
+
+        Some of it may still be finished.
+
+        Returns:
+            The unfinished outputs, in any order.
+
+        Spec: GC9.
+        """
+        return iter(())
+
+    def discard_unfinished(self, unfinished: Unfinished) -> None:  # noqa: B027
+        """Remove an unfinished output, so that it never becomes an object.
+
+        One that is finished or gone meanwhile is left as it is, without an error.
+
+        Args:
+            unfinished: the output, as `unfinished` lists it.
+
+        Spec: GC9.
+        """

@@ -341,10 +341,6 @@ def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 # --- Checks: each makes probes of its own, and returns what it tried ------------------------------
 
 
-def _one_creator_wins(site: Site) -> str:
-    return _rounds(site, site.creators, site.rounds, KIB)
-
-
 def _a_taken_name_stays(site: Site) -> str:
     """S3's multipart uploads know no condition, and clients choose them by size."""
     name = site.name("taken")
@@ -538,7 +534,7 @@ def _small_requests_take_time(site: Site) -> str:
 
 # The essential checks come first, the concurrent creates before all others.
 ESSENTIAL: tuple[tuple[str, Check], ...] = (
-    ("one of many creators wins", _one_creator_wins),
+    ("one of many creators wins", lambda site: _rounds(site, site.creators, site.rounds, KIB)),
     ("a taken name keeps its object", _a_taken_name_stays),
     ("an empty object takes its name", _an_empty_object_is_there),
     ("a list shows what was written", _a_list_shows_at_once),

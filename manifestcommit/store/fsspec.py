@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import StoreError, UnsafeStoreError, UsageError
 from .base import ObjectInfo, StorageOptions, etag_of, modified_s, public_endpoint
-from .http import Answer
-from .object_store import ObjectStore, Page, Request, TransientError
+from .http import Answer, NoAnswerError, NotMadeError
+from .object_store import ObjectStore, Page, Request
 
 _HADOOP = (
     "its create checks first, then writes in steps, and a crash between them leaves half an "
@@ -62,7 +62,6 @@ def filesystem_class(scheme: str) -> type[Any]:
     """fsspec's class for the scheme; UnsafeStoreError or UsageError if it cannot create. [ST7]"""
     from fsspec.registry import get_filesystem_class, known_implementations
 
-    check_scheme(scheme)
     try:
         found: type[Any] = get_filesystem_class(scheme)
     except ImportError as error:
@@ -125,58 +124,31 @@ class Filesystem:
         path = str(self._fs._strip_protocol(request.place))
         if not f"/{path}".endswith(f"/{request.place.partition('://')[2]}".rstrip("/")):
             raise StoreError(f"{request.place}: the filesystem would turn this name into {path!r}")
-        text = f"{request.place}: the store failed"
         try:
-            return Answer(200, {}, getattr(self, f"_{request.kind}")(path, request))
+            return Answer(200, {}, request.call(self._fs, path))
         except FileExistsError:
             return Answer(412, {}, b"")
         except NotImplementedError:
             return Answer(501, {}, b"")
         except Exception as error:
-            text = f"{text} ({type(error).__name__}: {error})"
+            text = f"the store failed ({type(error).__name__}: {error})"
             if not request.is_create:
                 for kind, status in ((FileNotFoundError, 404), (PermissionError, 403)):
                     if isinstance(error, kind):
                         return Answer(status, {}, b"")
                 if isinstance(error, TypeError | ValueError):
-                    raise StoreError(text) from None
-            raise TransientError(text, sent=True) from None
-
-    def _get(self, path: str, request: Request) -> bytes:
-        start, end = request.query.get("start"), request.query.get("end")
-        return bytes(self._fs.cat_file(path, start=start and int(start), end=end and int(end)))
-
-    def _head(self, path: str, request: Request) -> Any:
-        found = self._fs.info(path)
-        if found.get("type") == "directory":
-            raise FileNotFoundError(path)
-        return int(found["size"])
-
-    def _put(self, path: str, request: Request) -> bytes:
-        self._fs.pipe_file(path, request.body, **({"mode": "create"} if request.is_create else {}))
-        return b""
-
-    def _delete(self, path: str, request: Request) -> bytes:
-        self._fs.rm_file(path)
-        return b""
-
-    def _list(self, path: str, request: Request) -> Any:
-        """All objects at once, by a walk through the folders."""
-        self._fs.invalidate_cache()
-        try:
-            found = self._fs.find(path, detail=True, withdirs=False)
-        except FileNotFoundError:
-            return []
-        return [(name, info) for name, info in found.items() if info.get("type") == "file"]
+                    raise NotMadeError(text) from None
+            raise NoAnswerError(text, sent=True) from None
 
 
 class FsspecStore(ObjectStore):
-    """fsspec's public calls, one request each where the filesystem allows it."""
+    """fsspec's public calls, one request each where the filesystem allows it; none is an upload in
+    parts, which few of them have reliably."""
 
     takes = "the options of fsspec's filesystem of that name"
     credentials = address = "Check the storage_options."
     extra = "fsspec"
-    gets, deletes, tagged_by = "get", "delete", ""
+    tagged_by = ""
     parts_at_once = 1
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
@@ -202,36 +174,48 @@ class FsspecStore(ObjectStore):
         return request._replace(place=self.display_name(request.key).rstrip("/"))
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        asked = {"start": start, "end": end}
-        query = {each: str(value) for each, value in asked.items() if value is not None}
-        return self.ask(Request("get", self._key(name), query)).body
+        def get(fs: Any, path: str) -> bytes:
+            return bytes(fs.cat_file(path, start=start, end=end))
+
+        return self.ask(Request("get", self._key(name), call=get)).body
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        return b"", self.ask_for(Request("head", key), lambda answer: int(answer.body))
+        def info(fs: Any, path: str) -> Any:
+            found = fs.info(path)
+            if found.get("type") == "directory":
+                raise FileNotFoundError(path)
+            return found["size"]
+
+        return b"", self.ask_for(Request("info", key, call=info), lambda answer: int(answer.body))
 
     def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
-        self.ask(Request("put", key, body=data, is_create=is_create))
+        mode = {"mode": "create"} if is_create else {}
+
+        def put(fs: Any, path: str) -> None:
+            fs.pipe_file(path, data, **mode)
+
+        self.ask(Request("put", key, is_create=is_create, call=put))
+
+    def remove(self, key: str) -> None:
+        self.ask(Request("delete", key, call=lambda fs, path: fs.rm_file(path)))
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
-        folder = prefix.rpartition("/")[0]
+        """All objects at once, by a walk through the folders."""
+
+        def find(fs: Any, path: str) -> Any:
+            fs.invalidate_cache()
+            try:
+                found = fs.find(path, detail=True, withdirs=False)
+            except FileNotFoundError:
+                return []
+            return [(name, info) for name, info in found.items() if info.get("type") == "file"]
 
         def read(answer: Answer) -> list[ObjectInfo]:
             found: Any = answer.body
             below = f"{self._bucket}/"
             return [_info(f"/{path}".partition(f"/{below}")[2], info) for path, info in found]
 
-        return Page(self.ask_for(Request("list", folder), read))
-
-    # Few filesystems have reliable uploads in parts: they are kept in memory, and written as one
-    # object.
-
-    def send_part(self, key: str, upload: None, number: int, data: bytes) -> bytes:
-        return data
-
-    def finish_upload(
-        self, key: str, upload: None, parts: Sequence[bytes], size_bytes: int
-    ) -> None:
-        self.write(key, b"".join(parts))
+        return Page(self.ask_for(Request("list", prefix.rpartition("/")[0], call=find), read))
 
 
 def _info(key: str, found: dict[str, Any]) -> ObjectInfo:

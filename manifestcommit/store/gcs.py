@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from ..errors import StoreError, UsageError
 from .base import ObjectInfo, StorageOptions
-from .http import Answer, HttpClient, LostError, NotSentError, Way, from_environment
+from .http import Answer, HttpClient, NoAnswerError, Way, from_environment
 from .object_store import NoCredentialsError, ObjectStore, Page, Request, none_left, query_of
 
 T = TypeVar("T")
@@ -72,8 +72,8 @@ class Account:
         try:
             with self._lock:
                 self._credentials.before_request(self._renew, method, url, headers)
-        except (TransportError, NotSentError, LostError) as error:
-            raise NotSentError from error
+        except (TransportError, NoAnswerError) as error:
+            raise NoAnswerError("no connection to who gives tokens", sent=False) from error
         except GoogleAuthError:
             raise NoCredentialsError from None
 

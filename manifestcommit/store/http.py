@@ -45,16 +45,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class NotSentError(Exception):
-    """There was no connection, so that the store cannot know of the request."""
+class NoAnswerError(Exception):
+    """No whole response came, and the same request may get one later. sent: the store may have
+    carried out this one; else there was no connection, so that it cannot know of it."""
 
-
-class LostError(Exception):
-    """No whole response came: the store may have carried out the request."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(type(error).__name__)
-        self.is_late = isinstance(error, TimeoutError)
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class NotMadeError(Exception):
@@ -70,7 +67,6 @@ class Way(NamedTuple):
     verify: bool | str = True
     certificate: str | tuple[str, str] | None = None
     proxies: Mapping[str, str] = {}  # never mutated
-    socket_options: Sequence[tuple[int, int, int]] = ()
 
 
 class HttpClient:
@@ -98,8 +94,8 @@ class HttpClient:
         body: bytes = b"",
         into: memoryview | None = None,
     ) -> Answer:
-        """The whole response; NotSentError, LostError or NotMadeError. url: encoded; into: takes
-        the body if that has its length."""
+        """The whole response; NoAnswerError or NotMadeError. url: encoded; into: takes the body if
+        that has its length."""
         until = time.monotonic() + REQUEST_S
         scheme, _, rest = url.partition("://")
         place, slash, target = rest.partition("/")
@@ -123,7 +119,10 @@ class HttpClient:
                 data = _read(response, until, into)
             is_kept = not response.will_close and len(kept) < _KEPT
         except (OSError, HTTPException) as error:
-            raise LostError(error) from error
+            text = f"the connection to {scheme}://{place} failed ({type(error).__name__})"
+            if isinstance(error, TimeoutError):
+                text = f"no answer from {scheme}://{place} in time"
+            raise NoAnswerError(text, sent=True) from error
         finally:
             if is_kept:
                 kept.append(connection)
@@ -169,9 +168,8 @@ class HttpClient:
                     connection.set_tunnel(place, headers=proxy.login)
             connection.connect()
         except Exception as error:
-            raise NotSentError(type(error).__name__) from error
-        for option in self._way.socket_options:
-            connection.sock.setsockopt(*option)
+            raise NoAnswerError(f"no connection to {scheme}://{place}", sent=False) from error
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 
     def _send(self, connected: socket.socket, data: bytes, until: float) -> None:
@@ -186,13 +184,12 @@ class HttpClient:
     @cached_property
     def _context(self) -> ssl.SSLContext:
         way = self._way
-        context = ssl.create_default_context()
-        if isinstance(way.verify, str):
-            is_folder = os.path.isdir(way.verify)
-            context = ssl.create_default_context(
-                capath=way.verify if is_folder else None, cafile=None if is_folder else way.verify
-            )
-        elif not way.verify:
+        named = way.verify if isinstance(way.verify, str) else None
+        is_folder = named is not None and os.path.isdir(named)
+        context = ssl.create_default_context(
+            capath=named if is_folder else None, cafile=None if is_folder else named
+        )
+        if not way.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if way.certificate:
@@ -305,5 +302,4 @@ def host_of(url: str) -> str:
 
 def from_environment(url: str) -> dict[str, str]:
     """The proxies that the environment names for the host of this URL."""
-    host = urlsplit(url).hostname or ""
-    return {} if proxy_bypass(host) else getproxies()
+    return {} if proxy_bypass(urlsplit(url).netloc.rpartition("@")[2]) else getproxies()

@@ -10,13 +10,13 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import io
 import os
 import secrets
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, BinaryIO
 
 from ..errors import (
@@ -27,9 +27,9 @@ from ..errors import (
     StoreUnclearError,
 )
 from .base import (
-    BufferedOutput,
     ObjectInfo,
     Output,
+    Store,
     Unfinished,
     check_name,
     check_root,
@@ -74,8 +74,8 @@ _KINDS = {
 _SCANS = 64  # how often a folder that keeps changing is scanned before the scans are merged
 
 
-class LocalStore:
-    """One folder. Implements `store.base.Store`; survives kill -9 and power loss. [ST1] [ST2]"""
+class LocalStore(Store):
+    """One folder; survives kill -9 and power loss. [ST1] [ST2]"""
 
     identity = ""  # link is atomic by POSIX
 
@@ -96,7 +96,7 @@ class LocalStore:
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         first = start or 0
-        with _told(self, name), self._open(name) as file:
+        with _told(self, name), _opened(self._path(name)) as file:
             file.seek(first)
             if end is None:
                 return file.read()
@@ -110,17 +110,31 @@ class LocalStore:
             self._place(name, data, replace, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        link = _Link()
+        is_asked = is_taken = False
+
+        def link(source: str, target: str) -> None:
+            # Whatever fails from here on leaves open whether the name was made. That it is taken
+            # says only this call's own "exists": that of another one says nothing of it. [ST5]
+            nonlocal is_asked, is_taken
+            is_asked = True
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                is_taken = True
+
         try:
             self._place(name, data, link)
-            if link.is_taken:
-                # perhaps by this writer's own first attempt, whose folder was never synced
-                self._check_taken(name)
-            _sync_folder(os.path.dirname(f"{self._root}/{name}"))
+            path = f"{self._root}/{name}"
+            if is_taken:
+                with contextlib.suppress(FileNotFoundError):  # deleted since
+                    # what is no plain file is neither free nor taken [ST9]
+                    _check_kind(os.stat(path, follow_symlinks=False).st_mode)
+            # also if it is taken: perhaps by this writer's own first attempt, which did not sync it
+            _sync_folder(os.path.dirname(path))
         except OSError as error:
             meant = _as_ours(self, name, error)
             # the name was never asked for, or is neither free nor taken
-            if not link.is_called or isinstance(error, _NotPlainError):
+            if not is_asked or isinstance(error, _NotPlainError):
                 raise meant from error
             hint = (
                 ". Where the file system has no hard links, put the table on one that has"
@@ -130,7 +144,7 @@ class LocalStore:
             raise StoreUnclearError(
                 f"it is unclear whether {self.url}/{name} was created, or is durable: {meant}{hint}"
             ) from error
-        return not link.is_taken
+        return not is_taken
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -154,27 +168,22 @@ class LocalStore:
             return sorted(name[:-1] for name, *_ in found if name.endswith("/"))
 
     def delete(self, names: Iterable[str]) -> None:
-        entered, place = "/", None  # no folder has this name
-        try:
-            for name in names:
-                folder, _, own = check_name(name).rpartition("/")
-                try:
-                    if folder != entered:
-                        if place is not None:
-                            os.close(place)
-                        entered, place = "/", None
-                        place = self._enter(folder)
-                        entered = folder
-                    if place is not None:
-                        os.unlink(own, dir_fd=place)
-                except FileNotFoundError:
-                    continue
-                # not through `_told`: gc deletes hundreds of thousands of names, and would pay for
-                # a context each time
-                except OSError as error:
-                    raise _as_ours(self, name, error) from error
-        finally:
-            if place is not None:
+        for folder, inside in groupby(names, lambda name: check_name(name).rpartition("/")[0]):
+            with _told(self, folder):
+                place = self._enter(folder)
+            if place is None:
+                continue
+            try:
+                for name in inside:
+                    try:
+                        os.unlink(name.rpartition("/")[2], dir_fd=place)
+                    except FileNotFoundError:
+                        continue
+                    # not through `_told`: gc deletes hundreds of thousands of names, and would pay
+                    # for a context each time
+                    except OSError as error:
+                        raise _as_ours(self, name, error) from error
+            finally:
                 os.close(place)
 
     def create_output(self, name: str) -> Output:
@@ -185,14 +194,9 @@ class LocalStore:
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):
-            return self._open(name)
+            return _opened(self._path(name))
 
     def check_files(self, names: Iterable[str], *, must_exist: bool = False) -> None:
-        """StoreError if one of these exists and is not a plain file below the table path: for
-        readers that open paths themselves. [SE2]
-
-        must_exist: whether a missing one is a DataFileMissingError. [RD2]
-        """
         checked = set[str]()
         for name in names:
             folder = name.rpartition("/")[0]
@@ -209,16 +213,15 @@ class LocalStore:
         """Dead writers' temporary files, and data files of writers that still run. [GC9] [ST15]"""
         for folder, name in _temporaries(self._root):
             path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
-            own, taken = (
-                os.path.relpath(parent, self._root)
-                for parent in (path, f"{folder}/{final}" if final else path)
-            )
             if not final and _is_locked(path):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(path)
                 yield Unfinished(
-                    name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime
+                    name=os.path.relpath(f"{folder}/{final or name}", self._root),
+                    temporary=os.path.relpath(path, self._root),
+                    size_bytes=status.st_size,
+                    started=status.st_mtime,
                 )
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
@@ -254,14 +257,6 @@ class LocalStore:
                 break  # it does not exist; what cannot be examined cannot be opened either
             end = path.find("/", end + 1)
         return path
-
-    def _check_taken(self, name: str) -> None:
-        """_NotPlainError for what is no plain file: neither free nor taken. [ST9]"""
-        with contextlib.suppress(FileNotFoundError):  # deleted since
-            _check_kind(os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mode)
-
-    def _open(self, name: str) -> BinaryIO:
-        return _opened(self._path(name))
 
     def _enter(self, folder: str) -> int | None:
         """A descriptor of a folder that is reached through no link; None: there is none. [SE2]"""
@@ -319,22 +314,7 @@ class _NotPlainError(OSError):
     """The name of an object is a link, a folder or a device."""
 
 
-class _Link:
-    """os.link, and what is known after it: whether it was called, so that an error, of this call or
-    of one that comes later, leaves open whether the name was made; whether the name was taken. Only
-    its own "exists" says so: that of another call says nothing about the name. [ST5]"""
-
-    is_called = is_taken = False
-
-    def __call__(self, source: str, target: str) -> None:
-        self.is_called = True
-        try:
-            os.link(source, target)
-        except FileExistsError:
-            self.is_taken = True
-
-
-class _Output:
+class _Output(Output):
     """A file that gets its name when it is closed, complete and fsynced. [ST2] [ST15]"""
 
     def __init__(self, path: str, root: str, made: Sequence[str]) -> None:
@@ -342,7 +322,6 @@ class _Output:
         self._path, self._root, self._made = path, root, made
         self._temporary = _temporary(*os.path.split(path))
         self._file = open(self._temporary, "xb")  # noqa: SIM115
-        self.closed = False
 
     def write(self, data: Any) -> int:
         return self._file.write(data)
@@ -619,7 +598,7 @@ _LOCK = threading.RLock()
 OBJECTS: dict[str, tuple[bytes, float]] = {}
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """One table path in the memory of this process. It ends with the process, and does not work
     under Spark, whose tasks are other processes. [ST1]"""
 
@@ -672,13 +651,6 @@ class MemoryStore:
         for name in names:
             with _LOCK:
                 OBJECTS.pop(self._path(name), None)
-
-    def create_output(self, name: str) -> Output:
-        check_name(name)
-        return BufferedOutput(lambda data: self.put(name, data))
-
-    def open_input(self, name: str) -> BinaryIO:
-        return io.BytesIO(self.get(name))
 
     def filesystem(self) -> tuple[Any, str]:
         from .arrow_filesystem import arrow_filesystem  # late: only readers need it

@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -41,15 +41,17 @@ from ..errors import (
 from ..version import install
 from .arrow_filesystem import TAIL_BYTES, RangedInput, arrow_filesystem
 from .base import (
+    BufferedOutput,
     ObjectInfo,
     Output,
     StorageOptions,
+    Store,
     Unfinished,
     check_name,
     check_root,
     public_endpoint,
 )
-from .http import Answer, LostError, NotMadeError, NotSentError
+from .http import Answer, NoAnswerError, NotMadeError
 
 T = TypeVar("T")
 
@@ -100,21 +102,26 @@ _OF_FILES = {
     )
     for name in names.split()
 }
-# what the stores' codes mean, besides statuses
+# What a refusal means, by its code or its status: a request is sent again if the store is busy.
+# [ST10] [ST14]
 _MEANINGS = {
-    code: meaning
-    for meaning, codes in {
-        "busy": "InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
+    said: meaning
+    for meaning, all_said in {
+        "busy": "408 409 429 InternalError RequestTimeout ServiceUnavailable SlowDown Throttling "
         "ThrottlingException rateLimitExceeded userRateLimitExceeded",
-        "taken": "BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
-        "login": "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidAuthenticationInfo "
-        "InvalidToken NoAuthenticationInformation SignatureDoesNotMatch TokenRefreshRequired",
+        "taken": "412 BlobAlreadyExists UnauthorizedBlobOverwrite ConditionNotMet",
+        "missing": "404",
+        "unknown": "501",
+        "denied": "403",
+        "login": "401 AuthenticationFailed ExpiredToken InvalidAccessKeyId "
+        "InvalidAuthenticationInfo InvalidToken NoAuthenticationInformation SignatureDoesNotMatch "
+        "TokenRefreshRequired",
         "nowhere": "NoSuchBucket ContainerBeingDeleted ContainerDisabled ContainerNotFound",
         "clock": "RequestTimeTooSkewed",
         "elsewhere": "AuthorizationHeaderMalformed IllegalLocationConstraintException",
-        "payer": "required UserProjectMissing",
+        "payer": "400:required UserProjectMissing",
     }.items()
-    for code in codes.split()
+    for said in all_said.split()
 }
 _NAMESPACE = re.compile(rb"""\sxmlns=("[^"]*"|'[^']*')""")
 
@@ -123,7 +130,7 @@ class Request(NamedTuple):
     """kind: the method, or on S3 its name in botocore; key: the object, or describes the request;
     place: what the signer makes the URL of; expected: statuses that are responses, besides those
     below 300; into: takes the body if that has its length; is_create: whether a repeat would be
-    taken for another writer's."""
+    taken for another writer's; call: of a filesystem, with the path there."""
 
     kind: str
     key: str
@@ -134,14 +141,7 @@ class Request(NamedTuple):
     expected: Sequence[int] = ()
     into: memoryview | None = None
     is_create: bool = False
-
-
-class TransientError(Exception):
-    """The same request may succeed later. sent: the store may have carried it out."""
-
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
-        self.sent = sent
+    call: Any = None
 
 
 class TakenError(StoreError):
@@ -200,7 +200,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class ObjectStore(ABC):
+class ObjectStore(Store):
     """One prefix in a bucket or container; it can be shared between threads, pickled, and used
     after a fork. [ST10] [ST13] [ST14]
 
@@ -219,7 +219,6 @@ class ObjectStore(ABC):
     gets, deletes = "GET", "DELETE"  # the kinds of requests for an object and for its end
     got_by: Mapping[str, str] = {}  # the query with which it is got; never mutated
     tagged_by = "etag"  # the header that tells what lists call its content
-    busy = frozenset({408, 409, 429})  # besides the statuses of a server's own failure
     pages_are_ordered = False  # by code points, across all pages
     removed_at_once = 64
     parts_at_once = 4
@@ -231,7 +230,6 @@ class ObjectStore(ABC):
         self._bucket, _, self._host = place.partition("@")
         self._prefix = f"{prefix}/" if prefix else ""
         self._sharing: tuple[int, str, str] | None = None  # who shares a connection
-        self.retries = 0  # requests repeated so far, by all threads [ST14]
         self._date = ""
         # the store's time, and when it was received
         self._told_s: tuple[float, float] | None = None
@@ -258,12 +256,12 @@ class ObjectStore(ABC):
         return self.bucket_url + ("" if own else f" at {self.where}")
 
     @property
-    def heads(self) -> dict[str, Any]:
+    def heads(self) -> dict[str, Any]:  # type: ignore[override]  # of this process only
         """What this process keeps of the tables in this store, by their URLs. [RD1]"""
         return self.connection().heads
 
     @property
-    def now_s(self) -> float | None:
+    def now_s(self) -> float | None:  # type: ignore[override]  # told, never set
         """The time by the store's own clock, from its last response. [CM14]"""
         told = self._told_s
         return None if told is None else told[0] + time.monotonic() - told[1]
@@ -278,15 +276,15 @@ class ObjectStore(ABC):
         return type(self)(scheme, rest, self._options) if is_here else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        key = self._key(name)
-        first = start or 0
-        if end is not None and end <= first:
+        key, first = self._key(name), start or 0
+        if end is None:
+            return self.read(key, start, None)[0]
+        if end <= first:
             return b""
-        once = None if end is None else min(end, first + WHOLE_BYTES)
+        once = min(end, first + WHOLE_BYTES)
         data, size_bytes = self.read(key, start, once)
-        if end is None or once is None or end == once or size_bytes <= once:
-            return data
-        return self._read_rest(key, data, first, min(end, size_bytes))
+        until = min(end, size_bytes)
+        return data if until <= once else self._read_rest(key, data, first, until)
 
     def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
         """The first bytes of an object, and what a list calls its content: "" if it is not told."""
@@ -344,13 +342,6 @@ class ObjectStore(ABC):
     def open_input(self, name: str) -> BinaryIO:
         tail = self.tail(self._key(name))
         return cast(BinaryIO, RangedInput(lambda start, end: self.get(name, start, end), tail))
-
-    def unfinished(self) -> Iterator[Unfinished]:
-        """Uploads neither finished nor aborted, if the store lists them. [GC9]"""
-        for upload in self.uploads(self._prefix):
-            if upload.name.startswith(self._prefix):
-                name = upload.name[len(self._prefix) :]
-                yield msgspec.structs.replace(upload, name=name)
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
         self.abort_upload(self._key(unfinished.name), unfinished.upload)
@@ -479,27 +470,22 @@ class ObjectStore(ABC):
             removed.result()
 
     # An object that is uploaded in parts, numbered from 1, becomes visible when it is finished.
-    # [ST2]
+    # [ST2] Here, where a store has no such uploads, memory keeps the parts.
 
     def begin_upload(self, key: str) -> Any:
         """What identifies the upload; here nothing does."""
         return None
 
-    @abstractmethod
     def send_part(self, key: str, upload: Any, number: int, data: bytes) -> Any:
         """Send a part; returns what identifies it."""
+        return data
 
-    @abstractmethod
     def finish_upload(self, key: str, upload: Any, parts: Sequence[Any], size_bytes: int) -> None:
         """parts: in order, as `send_part` returned them."""
+        self.write(key, b"".join(parts))
 
-    def abort_upload(self, key: str, upload: Any) -> None:  # noqa: B027  # nothing to do for most
+    def abort_upload(self, key: str, upload: Any) -> None:  # nothing to do for most
         """Drop an upload; one that is finished or gone is not an error."""
-
-    def uploads(self, prefix: str) -> Iterator[Unfinished]:
-        """Unfinished uploads of keys below `prefix`, in progress or orphaned, by their full keys;
-        none if the store removes them by itself."""
-        return iter(())
 
     # --- how requests are sent ------------------------------------------------------------------
 
@@ -527,7 +513,7 @@ class ObjectStore(ABC):
             is_unclear = isinstance(meant, ClientFailedError) or getattr(meant, "sent", False)
             if request.is_create and is_unclear:
                 raise StoreUnclearError(f"{text}; it may have been created") from None
-            if not isinstance(meant, TransientError):
+            if not isinstance(meant, NoAnswerError):
                 meant.args = (text, *meant.args[1:])
                 raise meant from None
             limit = USUAL if connection.has_answered else FIRST_CONTACT
@@ -546,11 +532,8 @@ class ObjectStore(ABC):
         try:
             return read(answer)
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise TransientError(
-                f"{self.display_name(request.key)}: the response is malformed "
-                f"({type(error).__name__}: {error})",
-                sent=True,
-            ) from None
+            text = f"the response is malformed ({type(error).__name__}: {error})"
+            raise NoAnswerError(text, sent=True) from None
 
     def later(self, request: Callable[[], T]) -> Future[T]:
         """Send a request in the background."""
@@ -621,37 +604,29 @@ class ObjectStore(ABC):
         """An error of a request, in this package's words."""
         if isinstance(error, RefusalError):
             return self._refused(error.answer, shown)
-        if isinstance(error, NotSentError):
-            text = f"no connection to {self.where}; check the {self.missing} and the network"
-            return TransientError(f"{shown}: {text}", sent=False)
-        if isinstance(error, LostError):
-            text = f"the connection to {self.where} failed ({error})"
-            if error.is_late:
-                text = f"no answer from {self.where} in time"
-            return TransientError(f"{shown}: {text}", sent=True)
+        if isinstance(error, NoAnswerError):
+            advice = "" if error.sent else f"; check the {self.missing} and the network"
+            return NoAnswerError(f"{shown}: {error}{advice}", sent=error.sent)
         if isinstance(error, NoCredentialsError):
             return self._no_credentials(shown, error)
         if isinstance(error, NotMadeError):
             return StoreError(f"{shown}: the client refuses the request: {error}")
-        if isinstance(error, TransientError):
-            return error
         return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         )
 
     def _refused(self, answer: Answer, shown: str) -> Exception:
         """The error for a response, in the same words for all stores."""
-        status, (code, text) = answer.status, _code(answer)
-        code = code or str(status)
-        said = f"HTTP {status}" if code == str(status) else f"HTTP {status}, {code}"
-        meaning = _MEANINGS.get(code)
-        if meaning == "nowhere" or (status == 404 and "bucket does not exist" in text):
+        meaning, code, text = _meaning(answer)
+        said = f"HTTP {answer.status}{f', {code}' if code else ''}"
+        code = code or str(answer.status)
+        if meaning == "nowhere":
             where = f"check the name and the {self.missing}, or create it"
             return StoreError(f"{shown}: there is no {self.noun} {self._bucket}; {where}")
         if meaning == "clock":
             text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
             return StoreDeniedError(f"{shown}: {text}")
-        if meaning == "elsewhere" or 300 <= status < 400:
+        if meaning == "elsewhere":
             # of a location its host only: the rest may hold a signature
             url = public_endpoint(answer.headers.get("location", ""))
             host = url.partition("://")[2].partition("/")[0][:100]
@@ -660,56 +635,49 @@ class ObjectStore(ABC):
                 f"{f', to {host}' if host else ''}), and no redirect is followed"
             )
             return StoreError(f"{shown}: {text}. {self.address}")
-        if status == 400 and meaning == "payer":
+        if meaning == "payer":
             text = "the requester pays for this bucket; give requester_pays=True in storage_options"
             return UsageError(f"{shown}: {text}")
-        if status == 404:
+        if meaning == "missing":
             return FileNotFoundError(shown)
-        if status == 412 or meaning == "taken":
+        if meaning == "taken":
             return TakenError(f"{shown}: the name is taken ({said})")
-        if status == 501:
+        if meaning == "unknown":
             return NotOfferedError(f"{shown}: the store does not know this request ({said})")
-        if status in self.busy or status >= 500 or status < 100 or meaning == "busy":
-            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
-        if status == 401 or meaning == "login":
+        if meaning == "busy":
+            return NoAnswerError(f"{shown}: the store is busy or failed ({said})", sent=True)
+        if meaning == "login":
             text = f"the store does not accept the credentials ({said}). {self.credentials}"
             return StoreError(f"{shown}: {text}")
-        if status == 403:
+        if meaning == "denied":
             advice = "these credentials may not do this; spec/stores.md lists what is needed"
             return StoreDeniedError(f"{shown}: access denied ({code}): {advice}")
         return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
 
 
-class _Output:
+class _Output(BufferedOutput):
     """A buffer that is uploaded in parts once it is large, and becomes visible when it is closed.
     Its name is unique, so no condition is needed. [ST2]"""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__(partial(store.write, key))
         self._store, self._key = store, key
-        self._buffer = bytearray()
         self._sent_bytes = 0
         self._upload: Any = None
         self._sending: deque[Future[Any]] = deque()
         self._parts: list[Any] = []  # of those that arrived, what identifies them
         self._process = os.getpid()
         self._has_failed = False
-        self.closed = False
 
     def write(self, data: Any) -> int:
-        if self.closed:
-            raise ValueError("write to an output that is closed")
-        view = memoryview(data).cast("B")
-        self._buffer += view
+        written = super().write(data)
         while len(self._buffer) > PART_BYTES:
             self._send(bytes(self._buffer[:PART_BYTES]))
             del self._buffer[:PART_BYTES]
-        return len(view)
+        return written
 
     def tell(self) -> int:
-        return self._sent_bytes + len(self._buffer)
-
-    def flush(self) -> None:
-        """Nothing becomes visible before `close`."""
+        return self._sent_bytes + super().tell()
 
     def close(self) -> None:
         if self.closed:
@@ -735,8 +703,7 @@ class _Output:
         """Abort: the object never becomes visible. Uploaded parts are removed if possible."""
         if self.closed:
             return
-        self.closed = True
-        self._buffer.clear()
+        super().discard()
         if self._process != os.getpid():
             return  # in a forked child: the upload and its threads belong to the parent
         while self._sending:
@@ -801,6 +768,21 @@ def text_of(element: ElementTree.Element, name: str) -> str:
     if found is None:
         raise KeyError(name)
     return found
+
+
+def _meaning(answer: Answer) -> tuple[str, str, str]:
+    """What a refusal means, in a word; its code and its text."""
+    status, (code, text) = answer.status, _code(answer)
+    said = (code, f"{status}:{code}", str(status))
+    usual = "busy" if status >= 500 or status < 100 else "refused"
+    meaning = next((_MEANINGS[each] for each in said if each in _MEANINGS), usual)
+    if 300 <= status < 400:
+        meaning = "elsewhere"
+    elif status == 404 and "bucket does not exist" in text:  # Google has no code for it
+        meaning = "nowhere"
+    elif meaning == "busy" and "x-ms-error-code" in answer.headers and status == 409:
+        meaning = "refused"  # Azure never says that a name is being taken
+    return meaning, code, text
 
 
 def _code(answer: Answer) -> tuple[str, str]:

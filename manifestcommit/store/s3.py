@@ -16,7 +16,6 @@ import inspect
 import logging
 import os
 import re
-import socket
 import threading
 import time
 import zlib
@@ -28,6 +27,8 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+import msgspec
+
 from ..errors import (
     StoreDeniedError,
     StoreError,
@@ -36,7 +37,16 @@ from ..errors import (
     UsageError,
 )
 from .base import ObjectInfo, StorageOptions, Unfinished
-from .http import CONNECT_S, READ_S, Answer, HttpClient, NotMadeError, Way, host_of
+from .http import (
+    CONNECT_S,
+    READ_S,
+    Answer,
+    HttpClient,
+    NotMadeError,
+    Way,
+    from_environment,
+    host_of,
+)
 from .object_store import (
     NOT_IN_XML,
     NoCredentialsError,
@@ -64,7 +74,6 @@ _KEY = "KEY"
 _KINDS: dict[str, dict[str, Any]] = {
     "put_object": {"Key": _KEY, "Body": b""},
     "get_object": {"Key": _KEY},
-    "head_object": {"Key": _KEY},
     "delete_object": {"Key": _KEY},
     "list_objects_v2": {},
     "delete_objects": {"Delete": {"Objects": [{"Key": _KEY}]}},
@@ -110,11 +119,7 @@ def _signing_key(secret: str, scope: str) -> bytes:
 
 
 class _NotToBeSentError(Exception):
-    """A request as botocore's client would have sent it."""
-
-    def __init__(self, request: Any) -> None:
-        super().__init__()
-        self.request = request
+    """Its argument is a request as botocore's client would have sent it."""
 
 
 class Account:
@@ -236,7 +241,7 @@ class Account:
         try:
             getattr(client, kind)(**{**more, "Bucket": bucket, **_KINDS[kind]})
         except _NotToBeSentError as made:
-            request = made.request
+            request = made.args[0]
         headers = {
             name: value.decode() if isinstance(value, bytes) else str(value)
             for name, value in request.headers.items()
@@ -280,7 +285,6 @@ class Account:
 
     def _way(self) -> Way:
         from botocore.httpsession import get_cert_path
-        from botocore.utils import get_environ_proxies
 
         config = self._clients[""].meta.config
         if config.proxies_config:
@@ -288,7 +292,6 @@ class Account:
         verify = self._made_of.get("verify")
         if verify is None:
             verify = self._session.get_config_variable("ca_bundle")
-        keepalive = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] if config.tcp_keepalive else []
         return Way(
             connect_s=config.connect_timeout,
             read_s=config.read_timeout,
@@ -296,10 +299,7 @@ class Account:
                 os.environ.get("REQUESTS_CA_BUNDLE", True) if verify is None else verify
             ),
             certificate=config.client_cert,
-            proxies=(
-                get_environ_proxies(self.endpoint) if config.proxies is None else config.proxies
-            ),
-            socket_options=keepalive,
+            proxies=(from_environment(self.endpoint) if config.proxies is None else config.proxies),
         )
 
 
@@ -474,8 +474,8 @@ class S3Store(ObjectStore):
                 return
         why = "is not there: the store has forgotten this upload"
         with contextlib.suppress(FileNotFoundError):
-            found = self.ask(Request("head_object", key)).headers.get("content-length", "0")
-            if found == str(size_bytes):
+            _, found = self.tail(key)
+            if found == size_bytes:
                 return
             why = f"has {found} bytes where {size_bytes} were written"
         raise StoreError(f"{self.display_name(key)} {why}. Run the task again.")
@@ -484,18 +484,21 @@ class S3Store(ObjectStore):
         with contextlib.suppress(FileNotFoundError):
             self.ask(Request("abort_multipart_upload", key, {"uploadId": upload}))
 
-    def uploads(self, prefix: str) -> Iterator[Unfinished]:
-        """One request for each 1,000; they are billed until they are aborted, and no listing of
-        objects shows them. [GC9]"""
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Uploads neither finished nor aborted, by one request for each 1,000; they are billed
+        until they are aborted, and no listing of objects shows them. [GC9]"""
         # without "encoding-type", which Ceph follows here, and does not say in its response
-        query = {"uploads": "", "prefix": prefix}
+        query = {"uploads": "", "prefix": self._prefix}
         while True:
-            request = Request("list_multipart_uploads", prefix, query)
+            request = Request("list_multipart_uploads", self._prefix, query)
             try:
                 uploads, following = self.ask_for(request, _page_of_uploads)
             except NotOfferedError:
                 return
-            yield from uploads
+            for upload in uploads:
+                if upload.name.startswith(self._prefix):
+                    name = upload.name[len(self._prefix) :]
+                    yield msgspec.structs.replace(upload, name=name)
             if following.items() <= query.items():
                 return
             query = query | following

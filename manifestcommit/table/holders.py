@@ -42,7 +42,6 @@ from ..rows.where import understood_here
 from ..runtime.environment import map_in_batches
 from ..scan.arrow_dataset import is_damage, open_dataset
 from ..scan.planning import EntrySource, entries_table, leaf_fields
-from ..store import KeepsUnfinished
 
 FOUND = pa.schema(
     [
@@ -325,10 +324,9 @@ class _Search:
                 is_known = verdict.kind != "unknown"
             if not is_known:
                 yield Holder(name, "other", None, "it is no file of this table, and no Parquet")
-        if isinstance(self._ctx.store, KeepsUnfinished):
-            for each in self._ctx.store.unfinished():
-                if _is_data(each.name) or each.temporary:
-                    yield Holder(each.temporary or each.name, "unfinished", None, "of a writer")
+        for each in self._ctx.store.unfinished():
+            if _is_data(each.name) or each.temporary:
+                yield Holder(each.temporary or each.name, "unfinished", None, "of a writer")
 
     def _tells(self, name: str, strings: Any) -> bool:
         """Whether an object names what holds or held such rows; what cannot be read may."""

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, get_args
 import msgspec
 
 from ..errors import StoreError, StoreUnclearError, UsageError
-from ..store.base import ObjectInfo, Output, Store, is_remote, store_beside
+from ..store import ObjectInfo, Output, Store
 
 Fault = Literal["refused", "request_lost", "answer_lost", "dies_before", "dies_after"]
 _Result = TypeVar("_Result")
@@ -50,7 +50,7 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class PassingStore:
+class PassingStore(Store):
     """Passes on to a store what does not concern this package's. inner: that store."""
 
     def __init__(self, inner: Store) -> None:
@@ -67,18 +67,21 @@ class PassingStore:
     def parent(self) -> Store | None:
         return self._inner.parent()
 
+    def beside(self, scheme: str, rest: str) -> Store | None:
+        return self._inner.beside(scheme, rest)
+
     def filesystem(self) -> tuple[Any, str]:
         return self._inner.filesystem()
 
 
-class PassingOutput:
+class PassingOutput(Output):
     """Passes on everything but `close`. inner: the output."""
 
     def __init__(self, inner: Output) -> None:
         self._inner = inner
 
     @property
-    def closed(self) -> bool:
+    def closed(self) -> bool:  # type: ignore[override]  # it is told, and not set
         return self._inner.closed
 
     def write(self, data: Any, /) -> int:
@@ -138,18 +141,6 @@ class FaultStore(PassingStore):
         self._dead = False
         self._lock = threading.Lock()
         self.calls: list[FaultCall] = []
-
-    def beside(self, scheme: str, rest: str) -> Store | None:
-        """Open another table path in the same store, whose calls do not fail.
-
-        Other arguments and errors are as for `testing.CountingStore.beside`.
-
-        Returns:
-            The store of that path; None: it is in another store.
-
-        Spec: MT6.
-        """
-        return store_beside(self._inner, f"{scheme}://{rest}")
 
     @property
     def count(self) -> int:
@@ -320,7 +311,7 @@ class CountingStore(PassingStore):
 
         Spec: MT6.
         """
-        found = store_beside(self._inner, f"{scheme}://{rest}")
+        found = self._inner.beside(scheme, rest)
         if found is None:
             return None
         other = CountingStore(found)
@@ -375,9 +366,9 @@ class CountingStore(PassingStore):
         )
 
     @property
-    def is_remote(self) -> bool:
+    def is_remote(self) -> bool:  # type: ignore[override]  # it is told, and not set
         """Return what the inner store says, so that it gets the same calls as without this one."""
-        return is_remote(self._inner)
+        return self._inner.is_remote
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         data = b""

@@ -9,6 +9,7 @@ import msgspec
 
 from ..format import object_names
 from ..format.snapshot import Author
+from ..runtime.environment import Env
 
 _SCHEDULE = ("turn ", "next ", "first")
 
@@ -126,7 +127,7 @@ class EndlessError(Exception):
     """The actors never finish: one of them starves. [IV9]"""
 
 
-class Actor:
+class Actor(Env):
     """One thread of control with a clock of its own. It is also the engine's environment. [ST6]
 
     skew_us: the error of its clock; is_dead: its program was killed, and nothing that it would

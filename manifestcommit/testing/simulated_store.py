@@ -124,7 +124,7 @@ class _Objects:
         return io.BytesIO(self._objects[name])
 
 
-class SimulatedStore:
+class SimulatedStore(Store):
     """One actor's view of the simulated store: what a table at `sim://…` uses.
 
     What its other methods do, `manifestcommit.store.Store` says. It needs no probes: one effect
@@ -152,9 +152,6 @@ class SimulatedStore:
     @property
     def url(self) -> str:
         return self._url
-
-    def parent(self) -> Store | None:
-        return None
 
     def beside(self, scheme: str, rest: str) -> Store | None:
         """Open another table path in the same store, where the run has several tables.

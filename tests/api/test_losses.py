@@ -21,7 +21,7 @@ from manifestcommit.format.entries import encode
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.store import LocalStore, open_store
 
 NAN = float("nan")
@@ -181,7 +181,7 @@ WRONG_RUNS: dict[str, dict[str, Any]] = {
 def test_a_wrong_run_is_damage_that_is_named(what: str) -> None:
     """[OB4] [OB11]"""
     store = open_store("memory://losses/runs")
-    ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", env=SystemEnv())
+    ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", env=Env())
     with pytest.raises(mc.errors.CorruptMetadataError) as caught:
         ManifestReader(store).lookup((ref,), "k", KEY_RUN)
     assert caught.value.object == ref.path
@@ -191,7 +191,7 @@ def test_only_a_jobs_version_may_be_null_in_a_run() -> None:
     """Null: given up. [OB11]"""
     store = open_store("memory://losses/jobs")
     columns = {"job": pa.array(["j"]), "version": pa.array([None], pa.int64())}
-    ref = put_run(store, columns, job=f"v1-{'0' * 16}-{'0' * 32}", env=SystemEnv())
+    ref = put_run(store, columns, job=f"v1-{'0' * 16}-{'0' * 32}", env=Env())
     assert ManifestReader(store).lookup((ref,), "j", JOB_RUN) == {"job": "j", "version": None}
 
 

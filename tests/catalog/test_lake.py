@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 
 import manifestcommit as mc
 from manifestcommit.catalog import lake as lake_module
-from manifestcommit.catalog.lake import find_tables, folders, objection
+from manifestcommit.catalog.lake import find_tables, objection
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -41,20 +42,9 @@ ONE = pa.schema([("n", pa.int64())])
 class Counting(CountingStore):
     """Counts lists of folders, too, as one request each."""
 
-    def folders(self, prefix: str) -> list[str]:
+    def folders(self, prefix: str) -> Sequence[str]:
         self._record("list", prefix)
-        return folders(self._inner, prefix)
-
-
-class OnlyProtocol:
-    """A store of a user's own, with the methods of the protocol and no others."""
-
-    def __init__(self, inner: Store) -> None:
-        self._inner, self.lists = inner, 0
-
-    def list(self, prefix: str, *, start_from: str = "") -> Any:
-        self.lists += 1
-        return self._inner.list(prefix, start_from=start_from)
+        return self._inner.folders(prefix)
 
 
 @pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "seaweedfs"], *QUICK_KINDS))
@@ -103,9 +93,9 @@ def test_folders_are_those_directly_below_on_each_kind_of_store(place: Place) ->
         for inner in ("x", "y/z"):
             store.put(f"top/{part}/{inner}", b"1")
     store.put("top/plain", b"1")
-    assert set(folders(store, "top/")) == wanted and folders(store, "") == ["top"]
-    assert folders(store, "none/") == [] and folders(store, "top/plain/") == []
-    assert set(folders(OnlyProtocol(store), "top/")) == wanted
+    assert set(store.folders("top/")) == wanted and store.folders("") == ["top"]
+    assert store.folders("none/") == [] and store.folders("top/plain/") == []
+    assert set(CountingStore(store).folders("top/")) == wanted
 
 
 @pytest.mark.thorough
@@ -114,7 +104,7 @@ def test_more_folders_than_a_page_are_all_found(rgw: Any) -> None:
     store = place.open()
     for number in range(1005):
         store.put(f"f{number:04}/x", b"")
-    assert folders(store, "") == [f"f{number:04}" for number in range(1005)]
+    assert store.folders("") == [f"f{number:04}" for number in range(1005)]
 
 
 def test_folders_of_a_strangers_filesystem_are_found(toy: str) -> None:
@@ -124,7 +114,7 @@ def test_folders_of_a_strangers_filesystem_are_found(toy: str) -> None:
     for name in ("a/b/t/x", "a/c/x", "a/plain", "d/x"):
         store.put(name, b"1")
     mark(store, "a/b/t")
-    assert folders(store, "") == ["a", "d"] and folders(store, "a/") == ["b", "c"] and folders(store, "none/") == []
+    assert store.folders("") == ["a", "d"] and store.folders("a/") == ["b", "c"] and store.folders("none/") == []
     assert [each.path for each in find_tables(store)] == [("a", "b", "t")]
 
 
@@ -172,8 +162,8 @@ def test_a_store_of_a_users_own_is_asked_once_for_each_folder(tmp_path: Path) ->
     for folder in "abc":
         for number in range(20):
             inner.put(f"{folder}/{number}", b"")
-    store = OnlyProtocol(inner)
-    assert folders(store, "") == ["a", "b", "c"] and store.lists == 4
+    store = CountingStore(inner)
+    assert store.folders("") == ["a", "b", "c"] and store.requests()["list"] == 4
 
 
 def test_a_list_costs_one_request_for_each_table(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.chaos.world import AGAIN, BATCH, COUNTER, HANDED, PIECES, SLOT
 from tests.faults.collected import gc, needed, sizes
 
 import manifestcommit as mc
-from manifestcommit.store import KeepsUnfinished, Store, open_store
+from manifestcommit.store import Store, open_store
 
 _VERSIONS = "_manifest/versions/"
 _NAME = re.compile(r"_manifest/versions/(\d{20})\.json\.zst")
@@ -407,7 +407,7 @@ def check_swept(store: Store) -> list[str]:
     """Once two gcs have left one version: whatever it does not list and is there, half files too, and what it lists and is not."""
     for _ in range(2):
         gc(store, foreign=True)
-    unfinished = {each.name for each in store.unfinished()} if isinstance(store, KeepsUnfinished) else set()
+    unfinished = {each.name for each in store.unfinished()}
     there, listed = {*sizes(store), *unfinished}, needed(store)
     wrong = {"are left that nothing lists": there - listed, "are missing": listed - there}
     return [f"{len(names)} objects {what}: {sorted(names)[:_SHOWN]}" for what, names in wrong.items() if names]

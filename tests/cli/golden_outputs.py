@@ -24,7 +24,7 @@ from tests.cli.on_terminal import run
 
 import manifestcommit as mc
 from manifestcommit.format.snapshot import Author
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")
@@ -216,8 +216,8 @@ def _same_everywhere(columns: int) -> Iterator[None]:
     randomness: Callable[..., bytes] = lambda self, count: drawn.randbytes(count)  # noqa: E731
     with (
         mock.patch.dict(os.environ, environment),
-        mock.patch.object(SystemEnv, "randomness", randomness),
-        mock.patch.object(SystemEnv, "author", return_value=AUTHOR),
+        mock.patch.object(Env, "randomness", randomness),
+        mock.patch.object(Env, "author", return_value=AUTHOR),
     ):
         yield
 

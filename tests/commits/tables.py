@@ -22,7 +22,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore, FaultStore
@@ -38,7 +38,7 @@ class Crash(BaseException):
     """The process died before a request."""
 
 
-class Hurried(SystemEnv):
+class Hurried(Env):
     """An environment whose clock goes on where something waits, and which waits for nothing."""
 
     def __init__(self) -> None:

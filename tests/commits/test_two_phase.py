@@ -24,7 +24,7 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import set_properties
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.store import LocalStore
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore
@@ -58,7 +58,7 @@ def prepared(root: str, *numbers: int, key: str | None = None, day: str = "a") -
         return job.prepare()
 
 
-class LongAgo(SystemEnv):
+class LongAgo(Env):
     """A clock that stands in 1970."""
 
     def now_us(self) -> int:

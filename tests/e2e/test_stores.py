@@ -22,7 +22,6 @@ from tests.store.places import Place
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError
 from manifestcommit.store import open_store
-from manifestcommit.store.base import heads_of
 
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "object-stores.md"
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "stores.md"
@@ -95,7 +94,7 @@ def test_the_page_tells_how_many_requests_calls_take(place: Place, proxy: FaultP
     again = "an append of one file by a process that knows the table"
     for name, call in {**calls, again: lambda table: append(place, 6)}.items():
         table = mc.Table(place.url, storage_options=place.options)
-        kept = heads_of(place.open())
+        kept = place.open().heads
         assert kept
         if name != again:
             kept.clear()

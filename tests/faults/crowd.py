@@ -29,6 +29,7 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Author
 from manifestcommit.log.table_context import TableContext
+from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
 
 _Result = TypeVar("_Result")
@@ -108,15 +109,15 @@ class Outside:
         return Author()
 
 
-class FarStore:
+class FarStore(Store):
     """Each request takes `request_s`, a third more or less, and has its effect in the middle."""
 
     is_remote = True
+    identity = url = ""
 
     def __init__(self, inner: MemoryStore, clock: Clock, env: Outside, request_s: float) -> None:
         self._inner, self._clock, self._request_s = inner, clock, request_s
-        self.env = env
-        self.url, self.identity = inner.url, ""
+        self.env, self.url = env, inner.url
         self.requests = 0
         self._thread = threading.get_ident()
         self._beside = 0
@@ -135,6 +136,9 @@ class FarStore:
 
     def delete(self, names: Any) -> None:
         self._call(lambda: self._inner.delete(list(names)))
+
+    def filesystem(self) -> tuple[Any, str]:
+        return self._inner.filesystem()
 
     def _call(self, effect: Callable[[], _Result]) -> _Result:
         self.requests += 1
@@ -165,7 +169,7 @@ def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed:
             store = FarStore(inner, clock, Outside(clock, 1000 * seed + number), request_s)
             while clock.now_s < seconds:
                 began_s = clock.now_s
-                session = TableContext(store)  # type: ignore[arg-type]  # what a commit asks of one
+                session = TableContext(store)
                 head = session.open()
                 outcome = commit(session, head, _append(head.snapshot.schema, session.new_job(head), head.version), **(options or {}))
                 assert outcome.committed, outcome

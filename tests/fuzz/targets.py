@@ -28,7 +28,7 @@ from manifestcommit.commits.prepared_job import read_prepared
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared
 from manifestcommit.log import manifests
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.store.local import MemoryStore
 
@@ -120,7 +120,7 @@ def small_budgets() -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def without_waiting() -> Iterator[None]:
     """Whoever waits for others does so in no time."""
-    with mock.patch.object(SystemEnv, "sleep", return_value=None):
+    with mock.patch.object(Env, "sleep", return_value=None):
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.store import ObjectInfo, Store
 
 
@@ -44,8 +44,8 @@ class Clock:
     """The time of this process, which can be moved on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.on_us, now_us = 0, SystemEnv.now_us
-        monkeypatch.setattr(SystemEnv, "now_us", lambda env: now_us(env) + self.on_us)
+        self.on_us, now_us = 0, Env.now_us
+        monkeypatch.setattr(Env, "now_us", lambda env: now_us(env) + self.on_us)
 
     def days(self, number: int) -> None:
         self.on_us += number * DAY_S * 1_000_000

@@ -18,7 +18,7 @@ from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
-from manifestcommit.runtime.environment import Limits, SystemEnv, Tuning
+from manifestcommit.runtime.environment import Env, Limits, Tuning
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
 from manifestcommit.scan.arrow_dataset import open_dataset
@@ -26,7 +26,7 @@ from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
 
 
-class Hasty(SystemEnv):
+class Hasty(Env):
     """The real outside, but nobody waits. slept: how often someone wanted to."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from manifestcommit.operations import compaction
 from manifestcommit.operations import compaction as small_files
 from manifestcommit.operations.compaction import CompactionOptions, describe_plan, find_groups
 from manifestcommit.protocol.compaction_plan import Group, is_small, unite_ranges
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.scan.planning import entries_of, entries_table
 from manifestcommit.store import Store, open_store
 from manifestcommit.table import Table
@@ -61,7 +61,7 @@ def table(
     store = store or open_store(f"memory://small/{next(_count)}")
     inlined, *others = manifests
     refs = [
-        msgspec.structs.replace(put_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=SystemEnv()), added=at + 2)
+        msgspec.structs.replace(put_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=Env()), added=at + 2)
         for at, each in enumerate(others)
         if each
     ]

@@ -121,7 +121,8 @@ def members() -> Iterator[tuple[str, Any]]:
                 continue
             if not isinstance(found, property | types.FunctionType):
                 continue
-            if kind is not store.Store and hasattr(store.Store, name) and is_store(kind) and not found.__doc__:
+            of_store = vars(store.Store).get(name) if kind is not store.Store and is_store(kind) else None
+            if of_store is not None and (found is of_store or not found.__doc__):
                 continue
             yield f"{owner}.{name}", found
 

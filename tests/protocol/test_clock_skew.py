@@ -16,7 +16,7 @@ from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import choose_version, open_head, read_object
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import MemoryStore
@@ -25,7 +25,7 @@ MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
 NOW = time.time_ns() // 1000 - 20 * HOUR
 
 
-class At(SystemEnv):
+class At(Env):
     """A machine whose clock stands still."""
 
     def __init__(self, now_us: int) -> None:

@@ -17,7 +17,6 @@ import pytest
 from manifestcommit.files.writer import BackgroundWorker
 from manifestcommit.runtime.environment import map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
-from manifestcommit.store.base import is_remote
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing import CountingStore, FaultStore
 
@@ -51,7 +50,7 @@ class Together:
 @pytest.mark.parametrize("store", [Far("a"), CountingStore(Far("b")), CountingStore(CountingStore(Far("c")))])
 def test_answers_that_take_their_time_are_waited_for_together_also_where_they_are_counted(store: Store) -> None:
     """A plan on S3 took the sum of its answers otherwise, and a benchmark of it measured its own counter."""
-    assert is_remote(store)
+    assert store.is_remote
     assert map_concurrently(store, Together(8), range(16)) == [-item for item in range(16)]
 
 
@@ -67,7 +66,7 @@ def test_of_many_items_no_more_results_than_a_few_are_ahead_of_whoever_takes_the
 @pytest.mark.parametrize("store", [MemoryStore("f"), FaultStore(Far("g")), CountingStore(MemoryStore("h"))])
 def test_at_hand_and_where_calls_are_numbered_they_come_one_after_another(store: Store) -> None:
     """A fault at the n-th call would be another one in each run."""
-    assert not is_remote(store)
+    assert not store.is_remote
     threads: set[str] = set()
     assert map_concurrently(store, lambda item: threads.add(threading.current_thread().name) or item, range(9)) == list(range(9))
     assert threads == {threading.current_thread().name}

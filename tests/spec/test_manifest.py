@@ -20,7 +20,7 @@ from manifestcommit.format import codec, manifest_table, object_names, values
 from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log.manifests import ManifestReader, put_manifest, to_parquet
-from manifestcommit.runtime.environment import SystemEnv
+from manifestcommit.runtime.environment import Env
 from manifestcommit.store import open_store
 
 PARTITIONS = (golden.DAY, golden.CARRIER)
@@ -209,7 +209,7 @@ def test_bytes_that_are_no_parquet_are_damage(data: bytes) -> None:
 def test_a_manifest_is_written_under_its_jobs_name_and_read_back() -> None:
     """[LY3] [LY8] [OB6]"""
     store = open_store("memory://spec-manifest/written")
-    ref = put_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, env=SystemEnv())
+    ref = put_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, env=Env())
     assert ref.path.startswith(f"{object_names.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == codec.digest(store.get(ref.path))
     snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
     stamped = msgspec.structs.replace(ref, added=golden.MANIFEST_ADDED)

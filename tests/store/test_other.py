@@ -150,7 +150,6 @@ def test_an_unknown_scheme_and_a_missing_package_say_what_there_is(monkeypatch: 
     for package, url, extra, options in (
         ("azure.identity", "abfs://c/t", "azure", account),
         ("google.auth", "gs://b/t", "gcs", {"project": secrets.token_hex(4)}),
-        ("manifestcommit.store.gcs", "gs://b/t", "gcs", {"token": "anon"}),
         ("botocore.session", "s3://b/t", "s3", {"key": secrets.token_hex(4), "secret": "s"}),
     ):
         with monkeypatch.context() as patch:

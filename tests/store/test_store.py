@@ -26,7 +26,6 @@ from tests.store.places import Place, names
 from manifestcommit.errors import StoreError
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.base import get_tagged, heads_of, is_remote, now_of
 from manifestcommit.store.local import MemoryStore
 
 HOSTILE = [
@@ -387,13 +386,13 @@ def test_many_threads_read_one_file_each_from_its_beginning(store: Store) -> Non
 
 def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
     """A folder's and this memory's clock is this machine's. [CM14]"""
-    is_service = is_remote(store)
+    is_service = store.is_remote
     for ask in (lambda: store.put_if_absent("x", b"1"), lambda: list(store.list("")), lambda: store.put("x", b"2")):
         fresh: Any = store
         if is_service:
             fresh._told_s = None
         ask()
-        told = now_of(fresh)
+        told = fresh.now_s
         assert (told is not None) == is_service
         assert told is None or abs(told - time.time()) < 900
 
@@ -406,11 +405,11 @@ def test_a_list_of_a_service_names_each_content(store: Store) -> None:
 
     store.put("v/1", b"one")
     first = named()
-    assert bool(first) == is_remote(store) and named() == first
+    assert bool(first) == store.is_remote and named() == first
     assert store.put_if_absent("v/2", b"other") and named() == first
     store.put("v/1", b"two")
     assert named() != first or not first
-    data, got = get_tagged(store, "v/1", 2)
+    data, got = store.get_tagged("v/1", 2)
     assert data == b"tw" and got == named().strip('"'), "so that no list has to follow"
 
 
@@ -423,7 +422,7 @@ def test_what_a_process_knows_of_a_table_ends_where_it_is_put_back(store: Store)
     store.delete([info.name for info in [*store.list("")]])
     for name, data in before.items():
         store.put(name, data)
-    kept = heads_of(store)
+    kept = store.heads
     known = dict(kept or {})
     write(store, rows([30]))
     if kept is not None:

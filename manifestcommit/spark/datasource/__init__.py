@@ -40,7 +40,7 @@ from ...protocol.change_feed import (
     parse_offset,
 )
 from ...rows.read_changes import RowFeed, chosen_columns
-from ...runtime.environment import SystemEnv
+from ...runtime.environment import Env
 from ...runtime.validation import RULES, message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
@@ -631,7 +631,7 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> 
     Calling it again replaces what was registered; Spark says so in its log.
     """
     check_feature("format")
-    options, author = StorageOptions(storage_options), SystemEnv().author()
+    options, author = StorageOptions(storage_options), Env().author()
     source = ManifestCommitDataSource
     register_with(spark, source, options, source.format_name, author)
 
