@@ -212,7 +212,9 @@ class Appends:
 
     def ours_anew(self) -> None:
         url, options = f"s3://{self._bucket}/anew", self._server.storage_options
-        open_store(url, options).heads.clear()  # type: ignore[attr-defined] # which this kind of store has
+        heads = open_store(url, options).heads
+        assert heads is not None, "what is forgotten"
+        heads.clear()
         assert mc.write(ONE_ROW, url, storage_options=options).committed
 
     def lances(self) -> None:
