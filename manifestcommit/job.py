@@ -1140,7 +1140,7 @@ class Job(JointUnit):
             return
         change = self.change()
         inputs = load_conflict_inputs(self.ctx, head, change)
-        conflict = find_conflict(head.snapshot, change, (), inputs)
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.job_id, conflict=conflict)
             committed_or_raise(outcome, self.url)

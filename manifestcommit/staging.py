@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from .checks import Check, as_check
-from .commits.commit_loop import find_winners, load_conflict_inputs
+from .commits.commit_loop import load_conflict_inputs
 from .commits.create_version import settled_outcome
 from .commits.prepared_job import JointUnit, read_prepared
 from .commits.two_phase import commit_prepared
@@ -498,8 +498,8 @@ class _Applied(TableContext):
         if settled is not None:
             committed_or_raise(settled, url)
             return head
-        inputs = load_conflict_inputs(ctx, head, change)
-        conflict = find_conflict(head.snapshot, change, find_winners(ctx, head, change, {}), inputs)
+        inputs = load_conflict_inputs(ctx, head, change, {})
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             names = unchecked(head.snapshot, change)
             found = check_change(ctx, head.snapshot, change, names)

@@ -29,7 +29,8 @@ from ..format import codec, manifest_table, object_names, values
 from ..format.change import (
     Abort,
     Change,
-    ConflictInputs,
+    Inputs,
+    InterveningCommit,
     MergeManifests,
     Overwrite,
     Prepared,
@@ -86,7 +87,6 @@ from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
     Conflict,
-    InterveningCommit,
     find_conflict,
     needs_winners,
     unchecked,
@@ -108,16 +108,16 @@ from .prepared_job import Decision, Member, Part, Spiller
 # that won. [CM12] [CF1]
 
 
-def find_winners(
+def _find_winners(
     ctx: TableContext, head: Head, change: Change, seen: dict[int, Head]
-) -> list[InterveningCommit]:
+) -> tuple[InterveningCommit, ...]:
     """The commits after the change's birth, or what it is based on, up to the head; none for an
     append. [CF3] [CF17]
 
     One request per version not in `seen`.
     """
     if not needs_winners(change):
-        return []
+        return ()
     seen[head.version] = head
     winners = []
     for version in range(change.since + 1, head.version + 1):
@@ -136,10 +136,19 @@ def find_winners(
             for commit in snapshot.commits
             if commit.job != change.job
         ]
-    return winners
+    return tuple(winners)
 
 
-def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> ConflictInputs:
+def load_conflict_inputs(
+    ctx: TableContext, head: Head, change: Change, seen: dict[int, Head] | None = None
+) -> Inputs:
+    """All that the rules must know of the change. seen: versions that were read before; None: what
+    was committed since its birth is not looked at."""
+    winners = () if seen is None else _find_winners(ctx, head, change, seen)
+    return msgspec.structs.replace(_looked_up(ctx, head, change), winners=winners)
+
+
+def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
     """What the change takes out of manifests, and if its paths are live. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
     match change:
@@ -153,22 +162,22 @@ def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> Confl
         case MergeManifests():
             # Commits merge small manifests as well: what is left of them is enough.
             is_there = any(ref.path in change.paths for ref in snapshot.manifests)
-            return ConflictInputs(gone=frozenset() if is_there else change.paths)
+            return Inputs(gone=frozenset() if is_there else change.paths)
         case Abort():
             # Below the fence its record may be gone: that it committed is known to the history
             # only.
             fenced = object_names.parse_job_id(change.aborted).birth < snapshot.fence
             # an attempt of a joint commit is in the record of the members that it committed [MT9]
             decided = any(each.attempt == change.aborted for each in snapshot.joint.values())
-            return ConflictInputs(
+            return Inputs(
                 committed=fenced
                 or decided
                 or ctx.manifests.job(snapshot, change.aborted)[0] == "committed"
             )
         case Rewind():
-            return ConflictInputs(reused=_reused(ctx, head, change))
+            return Inputs(reused=_reused(ctx, head, change))
         case TagEdit() | Rollback():
-            return ConflictInputs()  # the latest version says it all
+            return Inputs()  # the latest version says it all
 
 
 def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
@@ -186,18 +195,18 @@ def _survey(
     snapshot: Snapshot,
     foreign: frozenset[str],
     change: Write | None = None,
-) -> ConflictInputs:
+) -> Inputs:
     """foreign: paths that may be live although no job of this table named them."""
     scope = change.scope if change is not None else None
     remove = change.remove if change is not None else frozenset()
     if scope is None and not remove and not foreign:
-        return ConflictInputs()  # the usual append: nothing is looked up
+        return Inputs()  # the usual append: nothing is looked up
     matcher = Matcher(scope) if scope is not None else None
     overwrite = change.overwrite if change is not None else None
     # Emptying the whole table needs no manifest, unless the choice is to fail where there is
     # anything.
     if matcher and matcher.everything and overwrite and overwrite.conflict != "fail":
-        return ConflictInputs()
+        return Inputs()
     inlined = frozenset(entry.path for entry in snapshot.added)
     taken: dict[str, RemovedRows] = {}
     live, gone = foreign & inlined, remove - inlined
@@ -224,7 +233,7 @@ def _survey(
             paths = frozenset(manifest_table.live(table, before).column("path").to_pylist())
             gone -= paths
             live |= foreign & paths
-    return ConflictInputs(taken=taken, gone=gone, live=live)
+    return Inputs(taken=taken, gone=gone, live=live)
 
 
 def _removed_rows(
@@ -335,8 +344,7 @@ def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
     conflict = find_conflict(
         head.snapshot,
         change,
-        find_winners(ctx, head, change, {}),
-        load_conflict_inputs(ctx, head, change),
+        load_conflict_inputs(ctx, head, change, {}),
     )
     if conflict is not None and conflict.rule in (
         "partition_was_touched",
@@ -504,7 +512,7 @@ class GroupCommit:
             with contextlib.suppress(StoreError):
                 self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
-    def carry(self, head: Snapshot, own: Change, found: ConflictInputs) -> CombinedCommit:
+    def carry(self, head: Snapshot, own: Change, found: Inputs) -> CombinedCommit:
         """The head with those changes on top that others have published and that may come before
         this one's own. [CM20]
 
@@ -574,10 +582,10 @@ class GroupCommit:
             carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
         )
 
-    def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
+    def _still_holds(self, state: Snapshot, own: Write, found: Inputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps loses by it."""
         is_new = own.key is None or find_key(self._ctx, state, own.key) is None
-        return is_new and find_conflict(state, own, (), found) is None
+        return is_new and find_conflict(state, own, found) is None
 
 
 def read_intent(store: Store, job: str) -> Intent | None:
@@ -894,7 +902,7 @@ class _CommitLoop:
     def _rebase(self, head: Head) -> None:
         self._head, self._is_fresh = head, True
 
-    def _judge(self) -> Outcome | ConflictInputs:
+    def _judge(self) -> Outcome | Inputs:
         """What this head says of the job: an outcome, or what may be contended. [CM1] [CF1]"""
         ctx, head, change = self._ctx, self._head, self._change
         sent = self._is_shared or self._creates > 0 or self._group.is_published
@@ -903,9 +911,8 @@ class _CommitLoop:
             return settled
         if isinstance(self._part, Decision) and self._part.is_over(ctx, head.snapshot):
             return Outcome(kind="aborted", job_id=self._part.attempt)
-        inputs = load_conflict_inputs(ctx, head, change)
-        winners = find_winners(ctx, head, change, self._versions)
-        conflict = find_conflict(head.snapshot, change, winners, inputs)
+        inputs = load_conflict_inputs(ctx, head, change, self._versions)
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             assert isinstance(change, Write)
             conflict = self._check_rows(head.snapshot, change)
@@ -937,7 +944,7 @@ class _CommitLoop:
         moved = newest.version != self._head.version
         return moved and newest.snapshot.fence > self._change.since
 
-    def _next_version(self, inputs: ConflictInputs) -> tuple[Snapshot, bytes]:
+    def _next_version(self, inputs: Inputs) -> tuple[Snapshot, bytes]:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
         ctx, head = self._ctx, self._head
@@ -960,7 +967,7 @@ class _CommitLoop:
         made = self._made(state, change, inputs)
         return self._encoded(made if self._part is None else self._part.made(state, made), change)
 
-    def _made(self, state: Snapshot, change: Change, inputs: ConflictInputs) -> Snapshot:
+    def _made(self, state: Snapshot, change: Change, inputs: Inputs) -> Snapshot:
         ctx = self._ctx
         return apply(
             state,

@@ -18,6 +18,7 @@ from .partitioning import PartitionPattern
 from .snapshot import (
     REPLACE,
     Author,
+    Commit,
     Constraint,
     KeyRecord,
     RunRef,
@@ -406,13 +407,26 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     touched: tuple[PartitionPattern, ...] = ()
 
 
-class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked up for a change. taken: manifest path -> what is removed from it; gone: paths
+class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit above the change's base, and the version that carries it."""
+
+    snapshot: Snapshot
+    commit: Commit
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked up for a change. winners: the commits since its base, as far as its kind is
+    compared with them; taken: manifest path -> what is removed from it; gone: paths
     to remove that are not live; live: paths to add that are live already; committed: the job to
     abort has committed, or may have committed below the fence; reused: keys of a rewind that were
     recorded again; dropped: the version at which the change's own key was invalidated, 0: it was
     not."""
 
+    winners: tuple[InterveningCommit, ...] = ()
     taken: dict[str, RemovedRows] = {}
     gone: frozenset[str] = frozenset()
     live: frozenset[str] = frozenset()

@@ -35,7 +35,7 @@ from ..errors import (
     UsageError,
 )
 from ..format import codec, object_names
-from ..format.change import ConflictInputs, Retention, Rewritten
+from ..format.change import Inputs, Retention, Rewritten
 from ..format.entries import ManifestRef
 from ..format.manifest_table import is_live
 from ..format.snapshot import RunRef, Snapshot, is_standby
@@ -397,7 +397,7 @@ def _after(ctx: TableContext, head: Head, change: Retention) -> Snapshot:
     return apply(
         head.snapshot,
         change,
-        ConflictInputs(),
+        Inputs(),
         parent_digest=head.digest,
         commit_id=change.job,
         now_us=ctx.env.now_us(),

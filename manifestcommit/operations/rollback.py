@@ -19,7 +19,7 @@ from ..commits.prepared_job import Part, Settlement, TablePart
 from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UsageError
 from ..format import manifest_table
 from ..format.change import (
-    ConflictInputs,
+    Inputs,
     Position,
     Rewind,
     Rollback,
@@ -229,7 +229,7 @@ def plan_rollback(
 def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
     """The error that this change would end with because it undoes a joint commit in one table only,
     before it is committed. [MT14]"""
-    conflict = undoes_a_joint_commit(head.snapshot, change, (), ConflictInputs())
+    conflict = undoes_a_joint_commit(head.snapshot, change, Inputs())
     if conflict is not None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 

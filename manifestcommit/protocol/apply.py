@@ -1,6 +1,6 @@
 """The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
 
-Pure: whatever must be looked up is passed in as `ConflictInputs`.
+Pure: whatever must be looked up is passed in as `Inputs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..format.change import (
     Abort,
     Change,
     ConflictChoice,
-    ConflictInputs,
+    Inputs,
     MergeManifests,
     Overwrite,
     Position,
@@ -242,7 +242,7 @@ def create(
 def apply(
     head: Snapshot,
     change: Change,
-    inputs: ConflictInputs,
+    inputs: Inputs,
     *,
     parent_digest: str,
     commit_id: str,
@@ -318,7 +318,7 @@ def _fed(
 
 
 def _changed(
-    head: Snapshot, change: Change, inputs: ConflictInputs, record: Commit
+    head: Snapshot, change: Change, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     """The latest snapshot and the commit's record, with what this kind of change says."""
     match change:
@@ -340,7 +340,7 @@ def _changed(
 
 
 def _written(
-    head: Snapshot, change: Write, inputs: ConflictInputs, record: Commit
+    head: Snapshot, change: Write, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     version = head.version + 1
     kept, dropped = _without(head.added, change, head.partition_by)
@@ -575,7 +575,7 @@ def _without(
 
 
 def _remaining(
-    head: Snapshot, inputs: ConflictInputs, everything: bool
+    head: Snapshot, inputs: Inputs, everything: bool
 ) -> tuple[tuple[ManifestRef, ...], dict[str, str]]:
     if everything:
         return (), {}
@@ -593,7 +593,7 @@ def _remaining(
     return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
 
 
-def given_and_taken(head: Snapshot, change: Write, inputs: ConflictInputs) -> tuple[Totals, Totals]:
+def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it removes."""
     _, dropped = _without(head.added, change, head.partition_by)
     return _given(change), _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
@@ -608,9 +608,7 @@ def _given(change: Write) -> Totals:
     )
 
 
-def _taken(
-    head: Snapshot, inputs: ConflictInputs, dropped: tuple[Entry, ...], everything: bool
-) -> Totals:
+def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everything: bool) -> Totals:
     if everything:
         return head.totals
     taken = inputs.taken.values()

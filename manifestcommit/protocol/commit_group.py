@@ -12,7 +12,7 @@ from typing import TypeGuard
 import msgspec
 
 from ..format import object_names
-from ..format.change import Change, ConflictInputs, Write
+from ..format.change import Change, Inputs, Write
 from ..format.snapshot import Commit, KeyRecord, Snapshot
 from .apply import apply
 from .conflict import find_conflict
@@ -129,8 +129,8 @@ def applies(snapshot: Snapshot, change: Write, record: KeyRecord | None = None) 
         return False
     if record is not None and record.digest:
         return False
-    inputs = ConflictInputs(dropped=0 if record is None else record.version)
-    return find_conflict(snapshot, change, (), inputs) is None
+    inputs = Inputs(dropped=0 if record is None else record.version)
+    return find_conflict(snapshot, change, inputs) is None
 
 
 def carry(
@@ -141,7 +141,7 @@ def carry(
     made = apply(
         head,
         change,
-        ConflictInputs(),
+        Inputs(),
         parent_digest="",
         commit_id=commit_id,
         now_us=now_us,

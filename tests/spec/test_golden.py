@@ -24,7 +24,7 @@ from tests.spec import golden
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format import entries as row_bitmap
-from manifestcommit.format.change import ConflictInputs, Prepared, Write
+from manifestcommit.format.change import Inputs, Prepared, Write
 from manifestcommit.format.entries import FinishedTask, KeyMark
 from manifestcommit.format.fields import check_schema
 from manifestcommit.format.snapshot import Snapshot
@@ -106,7 +106,7 @@ def test_a_snapshot_of_a_later_release_is_read_and_loses_nothing_in_the_next_ver
     base = decode("snapshot-future")
     change = Write(job=golden.OTHER_JOB, birth=golden.VERSION, operation="append")
     after = apply(
-        base, change, ConflictInputs(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=golden.full().committed_at, writer="now"
+        base, change, Inputs(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=golden.full().committed_at, writer="now"
     )
     before, now = document("snapshot-future"), json.loads(codec.decompress(codec.encode_snapshot(after), name="x"))
     assert now["later"] == golden.UNKNOWN
