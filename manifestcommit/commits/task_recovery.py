@@ -19,7 +19,7 @@ from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
 from ..format import codec, object_names
 from ..format.change import Write
-from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
+from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
 from ..log.table_context import TableContext, dropped_at, find_key_at
@@ -184,18 +184,8 @@ class Recovery:
         own, and a rerun in which nothing fails does not take it for any.
         """
         if self._marked != job:
-            mark = KeyMark(
-                format_version=FORMAT_VERSION,
-                key=self._key,
-                begun_at=self._ctx.env.now_us(),
-                writer=WRITER,
-            )
-            create_own(
-                self._ctx.store,
-                object_names.key_mark_name(job, self._key),
-                codec.encode_key_mark(mark),
-                self._ctx.env,
-            )
+            name = object_names.key_mark_name(job, self._key)
+            create_own(self._ctx.store, name, self._key.encode(), self._ctx.env)
             self._marked = job
         self._write, counter = (finished + 1, failed), itertools.count()
         return lambda: (int(_digest([job, self._write, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1

@@ -20,7 +20,7 @@ import zstandard
 
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from .change import Prepared, check_advance
-from .entries import Entry, FinishedTask, KeyMark, ManifestRef, decode
+from .entries import Entry, FinishedTask, ManifestRef, decode
 from .fields import Schema, check_schema, walk
 from .manifest_table import check_values
 from .object_names import (
@@ -314,11 +314,6 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
     return prepared
 
 
-def encode_key_mark(mark: KeyMark) -> bytes:
-    """Encode the mark of a recoverable attempt at a key. [AB6] [OB1]"""
-    return _bounded(mark, "the mark of a recoverable job", "Use a shorter key.")
-
-
 def encode_task(finished: FinishedTask) -> bytes:
     """Encode a finished task, with the form and limits of a snapshot. [AB6] [OB1] [OB4]"""
     return _bounded(finished, f"finished task {finished.task}", "Write larger files.")
@@ -458,7 +453,7 @@ class _Head(msgspec.Struct):
 
 # msgspec inspects a class on first use without a lock: threads that do so at the same time crash
 # the interpreter.
-for _kind in (Snapshot, Prepared, FinishedTask, KeyMark, _Head):
+for _kind in (Snapshot, Prepared, FinishedTask, _Head):
     msgspec.json.Decoder(_kind)
 
 

@@ -154,19 +154,6 @@ class ManifestRef(Stored, frozen=True, kw_only=True):
     footer: FooterRef | None = None
 
 
-# --- Objects of recoverable jobs ---
-
-
-class KeyMark(Closed, frozen=True, kw_only=True):
-    """Marks a job as a recoverable attempt at this key; begun_at: microseconds since the epoch, for
-    people. The name of the object says everything that counts. [AB6]"""
-
-    format_version: int
-    key: str
-    begun_at: Time
-    writer: str
-
-
 class FinishedTask(Closed, frozen=True, kw_only=True):
     """The output of the one attempt of a task that is committed. Its object is created with
     put-if-absent, so there is never a second. [AB6]

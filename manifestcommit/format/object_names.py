@@ -213,13 +213,13 @@ def key_marks_prefix(key: str) -> str:
 
 def key_mark_name(job: str, key: str) -> str:
     """The name of the object that makes `job` a recoverable attempt at `key`. [AB6]"""
-    return f"{key_marks_prefix(key)}{job}.json.zst"
+    return f"{key_marks_prefix(key)}{job}"
 
 
 def job_of_handed(name: str) -> str:
     """The job that left this object below `JOBS`; None: no job did. [LY5]"""
     first, _, rest = name.removeprefix(JOBS).partition("/")
-    return rest.removesuffix(".json.zst") if name.startswith(MARKS) else first
+    return rest if name.startswith(MARKS) else first
 
 
 def tasks_prefix(job: str, work: str) -> str:

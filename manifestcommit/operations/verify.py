@@ -45,7 +45,6 @@ from ..log.version_chain import (
     read_object,
 )
 from ..protocol.audit import (
-    Kind,
     VerifyFinding,
     as_text,
     check_step,
@@ -179,7 +178,7 @@ def _examine(
 def _check_partition(
     path: str, name: str, held: set[WireValue], value: WireValue
 ) -> Iterator[VerifyFinding]:
-    kind: Kind = "file_partition_differs"
+    kind: str = "file_partition_differs"
     others = sorted(as_text(other) for other in held - {value})
     if others:
         yield finding(
@@ -704,7 +703,7 @@ class Findings:
     """The findings, without duplicates; beyond a limit they are only counted."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Kind, str, str], VerifyFinding] = {}
+        self._found: dict[tuple[str, str, str], VerifyFinding] = {}
         self.damages = 0
 
     def add(self, *findings: VerifyFinding) -> None:
@@ -781,7 +780,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
             if wrong is None:
                 return head
             if highest is None or above.tables:
-                kind: Kind = (
+                kind = (
                     "version_misplaced"
                     if wrong.object_name == object_names.version_name(version)
                     else "marker_missing"

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format.change import Advance, Overwrite, Prepared, Write
-from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, KeyMark, ManifestRef, SourceRange, encode
+from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.format.snapshot import (
@@ -342,11 +342,6 @@ def task() -> FinishedTask:
     )
 
 
-def mark() -> KeyMark:
-    """The mark of a recoverable job."""
-    return KeyMark(format_version=1, key="flights:2013-01 'ä'", begun_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
-
-
 def minimal() -> Snapshot:
     """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
     job = f"v1-{TABLE_ID}-{'0' * 32}"
@@ -515,7 +510,7 @@ def home() -> Snapshot:
     )
 
 
-def plain(snapshot: Snapshot | Prepared | FinishedTask | KeyMark) -> Any:
+def plain(snapshot: Snapshot | Prepared | FinishedTask) -> Any:
     """The object's JSON document as plain values, made without the code that these objects are to check."""
     return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
 
@@ -579,7 +574,6 @@ def write() -> None:
         "prepared": to_json(plain(prepared())),
         "snapshot-streaming": to_json(plain(streaming())),
         "task": to_json(plain(task())),
-        "key": to_json(plain(mark())),
         "snapshot-shared": to_json(plain(shared())),
         "intent": to_json(plain(intent())),
         "prepared-based-on": to_json(plain(based())),

@@ -25,7 +25,7 @@ from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format import entries as row_bitmap
 from manifestcommit.format.change import Inputs, Prepared, Write
-from manifestcommit.format.entries import FinishedTask, KeyMark
+from manifestcommit.format.entries import FinishedTask
 from manifestcommit.format.fields import check_schema
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.protocol.apply import apply
@@ -90,7 +90,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *JOBS, "intent", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, *JOBS, "intent", "task"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -141,16 +141,14 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
 
 
 # --- what recoverable jobs leave ------------------------------------------------------------------------------------------
-def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
+def test_a_golden_task_means_what_it_always_meant() -> None:
     """[AB6] [LY5] [CP1]"""
     found = codec.decode_task(
         stored("task"), name="x", job=golden.JOB, task=3, schema=golden.SCHEMA, partition_by=(golden.DAY, golden.CARRIER)
     )
     assert found == golden.task()
     assert codec.decompress(codec.encode_task(found), name="x") == golden.to_json(document("task"))
-    assert codec.decompress(codec.encode_key_mark(golden.mark()), name="x") == golden.to_json(document("key"))
     assert set(document("task")) == {field.encode_name for field in msgspec.structs.fields(FinishedTask)}
-    assert set(document("key")) == {field.encode_name for field in msgspec.structs.fields(KeyMark)}
 
 
 # --- prepared jobs -------------------------------------------------------------------------------------------------------
