@@ -21,17 +21,25 @@ import pyarrow as pa
 
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
-    BasedOn,
     Committers,
-    below,
     check_based_on,
+    create_table,
     first_schema,
     load_conflict_inputs,
     measured,
 )
 from .commits.commit_loop import commit as commit_change
-from .commits.create_version import create_table, found_outcome
-from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
+from .commits.prepared_job import (
+    NEXT,
+    Act,
+    BasedOn,
+    JobState,
+    JointUnit,
+    Pinned,
+    TablePart,
+    below,
+    found_outcome,
+)
 from .commits.task_recovery import Recovery, intake_of
 from .errors import (
     CommitConflictError,

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from .checks import Check, as_check
 from .commits.commit_loop import load_conflict_inputs
-from .commits.create_version import settled_outcome
-from .commits.prepared_job import JointUnit, read_prepared
+from .commits.prepared_job import JointUnit, read_prepared, settled_outcome
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
 from .filter.transforms import partitions_read

@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -21,9 +21,10 @@ from ..errors import (
     JobFencedError,
     ManifestCommitError,
     StoreError,
+    StoreUnclearError,
     TableNotFoundError,
+    UnsafeStoreError,
     UnsupportedFormatError,
-    VersionNotFoundError,
 )
 from ..format import codec, manifest_table, object_names, values
 from ..format.change import (
@@ -32,7 +33,7 @@ from ..format.change import (
     Inputs,
     InterveningCommit,
     MergeManifests,
-    Overwrite,
+    Position,
     Prepared,
     RemovedRows,
     Retention,
@@ -43,9 +44,9 @@ from ..format.change import (
 )
 from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
-from ..format.fields import FieldType, Schema, WireValue, lowest_version, relaxed
+from ..format.fields import FieldType, Schema, WireValue, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import FORMAT_VERSION, Snapshot
+from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -60,15 +61,18 @@ from ..log.table_context import (
 from ..log.version_chain import (
     MAX_INTENTS,
     Head,
+    drop_marker,
     home_of,
     list_above,
     missing_version,
     newest_above,
+    open_head,
     put_hint,
+    put_marker,
     read_object,
     side_by_side,
 )
-from ..protocol.apply import above_taken, apply
+from ..protocol.apply import above_taken, apply, create
 from ..protocol.commit_group import (
     MAX_CARRIED,
     MAX_CARRIED_BYTES,
@@ -92,17 +96,19 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import map_concurrently, pause
+from ..runtime.environment import Limits, map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from ..store import Store
-from .create_version import (
+from .prepared_job import (
+    Decision,
+    Member,
+    Part,
+    Spiller,
     birth_of,
     check_table,
-    create_version,
     fenced_outcome,
     settled_outcome,
 )
-from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
 # that won. [CM12] [CF1]
@@ -270,58 +276,6 @@ def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) ->
         values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
     )
     return bool(low <= wanted <= high)
-
-
-# The version of its own table that a job's rows were read from: with its successors an overwrite
-# is compared.
-
-
-class BasedOn:
-    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
-
-    def __init__(self, said: int | None = None) -> None:
-        self._said = said
-        self._marks: list[str] = []
-        self._appends = False
-
-    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
-        self._marks += marks
-        self._appends |= appends
-
-    def version(self, head: Head | None, url: str) -> int | None:
-        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
-        if self._said is None:
-            return (
-                None if head is None else lowest_version(self._marks, head.snapshot.table_id, url)
-            )
-        if head is None or self._said > head.version:
-            has = (
-                "there is no table"
-                if head is None
-                else f"the table's newest version is {head.version}"
-            )
-            raise VersionNotFoundError(
-                f"{url}: this write is based on version {self._said}, but {has}. Nothing was done."
-            )
-        return self._said
-
-    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
-        """What an append of this data has read: the whole table, where it is rows of the table that
-        Spark does not say more of."""
-        return ({},) if version is not None and self._said is None and self._appends else ()
-
-
-def below(
-    version: int | None,
-    birth: int,
-    overwrite: Overwrite | None,
-    reads: tuple[PartitionPattern, ...],
-) -> int | None:
-    """What the change of a job has to say of it; None where it changes nothing: its birth is older,
-    or it is compared with nobody."""
-    is_compared = bool(reads) or (overwrite is not None and overwrite.conflict == "serializable")
-    return version if version is not None and version < birth and is_compared else None
 
 
 def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
@@ -607,6 +561,110 @@ def _readable_intent(store: Store, job: str) -> Intent | None:
     except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
         LOG.debug("%r: an intent is skipped: %s", store.url, error)
         return None
+
+
+# One version's object: created by this job, or by another. A create has one of three outcomes: this
+# job created the version; it lost the race, because another job created it first; or the response
+# was lost, which is resolved here by a re-put and a read. [CM3] [CM4] [CM6] [CM13]
+
+
+def create_table(
+    ctx: TableContext,
+    *,
+    schema: Schema,
+    partition_by: tuple[int, ...],
+    properties: dict[str, str],
+    sources: Mapping[str, Position] | None = None,
+    provisional: bool = False,
+    rank: int = 0,
+    constraints: Mapping[str, Constraint] | None = None,
+) -> Head:
+    """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
+    ctx.prove(())
+    table_id = ctx.env.randomness(8).hex()
+    job = object_names.job_id(1, table_id, ctx.env.randomness(16))
+    snapshot = create(
+        table_id=table_id,
+        job=job,
+        commit_id=f"{job}.{ctx.env.randomness(8).hex()}",
+        schema=schema,
+        partition_by=partition_by,
+        properties=properties,
+        sources=sources,
+        provisional=provisional,
+        now_us=ctx.commit_time_us(0),
+        writer=ctx.writer,
+        store=ctx.store.identity,
+        note=ctx.note,
+        author=ctx.who(),
+        rank=rank,
+        constraints=constraints,
+    )
+    data = codec.encode_snapshot(snapshot)
+    put_marker(ctx.store, table_id, ctx.env)
+    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
+    if verdict == "unknown":
+        raise StoreUnclearError(
+            f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
+            "Trying again is safe."
+        )
+    if verdict == "mine":
+        put_hint(ctx.store, 1, codec.digest(data))
+    # Versions never restart at a root: an object of version 1 that could be created says nothing if
+    # later ones are above it.
+    ctx.known = open_head(ctx.store)
+    if ctx.known.snapshot.table_id != table_id:
+        drop_marker(ctx.store, table_id)
+    export_after_commit(ctx)
+    return ctx.known
+
+
+def create_version(
+    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
+) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
+    """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
+    are put again. [CM3] [CM4] [CM6]
+
+    The verdict, why it is not known, and the winner where there was one to read.
+    """
+    name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
+    reason = ""
+    for tried in range(limits.unclear_tries):
+        ctx.tally.resent += tried > 0
+        try:
+            if ctx.store.put_if_absent(name, data):
+                return "mine", "", None
+        except StoreUnclearError as error:
+            ctx.tally.unknowns += 1
+            reason = str(error)
+        except UnsafeStoreError as error:
+            # It was proved, and is another store by now: what it did with this create no one can
+            # say, and once more is too often.
+            return "unknown", str(error), None
+        except StoreError as error:
+            if not reason:
+                raise  # refused before anything was sent
+            reason = f"{reason}; then {error}"
+        else:
+            # Taken; perhaps by this very call, if something below retried it by itself.
+            try:
+                winner = read_object(ctx.store, snapshot.version)
+            except (CorruptMetadataError, UnsupportedFormatError) as error:
+                if not reason:
+                    raise  # someone else's, and damaged
+                reason = f"{reason}; then {error}"
+            except StoreError as error:
+                reason = str(error)
+            else:
+                # A winner that is expired already, or that someone else created for this job, is
+                # seen in the head.
+                is_mine = winner is not None and any(
+                    each.commit_id == commit_id for each in winner.snapshot.commits
+                )
+                return ("mine", "", None) if is_mine else ("lost", "", winner)
+        if tried + 1 < limits.unclear_tries:
+            pause(ctx.env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
+    return "unknown", reason, None
 
 
 # how long a joint commit may stay undecided before a writer that needs the table aborts it [MT9]

@@ -42,8 +42,7 @@ from ..runtime.outcome import Outcome
 from ..store import Store
 from ..store.base import store_beside
 from .commit_loop import Committers, abort_attempt, commit
-from .create_version import found_outcome, key_outcome
-from .prepared_job import Decision, Member, TablePart
+from .prepared_job import Decision, Member, TablePart, found_outcome, key_outcome
 
 # The tables that took part in joint commits with this one: which of them still ask it what became
 # of their newest versions, and with which it is at odds. [MT1] [MT10]

@@ -28,7 +28,7 @@ from ..runtime.environment import STARTS, Env, create, map_concurrently
 from ..runtime.outcome import InputTotals, Outcome
 from ..store import Store
 from ..version import WRITER
-from .create_version import key_outcome
+from .prepared_job import key_outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _FETCHERS = 16  # there may be thousands of tasks

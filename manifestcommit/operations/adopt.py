@@ -21,8 +21,7 @@ import msgspec
 import pyarrow as pa
 import zstandard
 
-from ..commits.commit_loop import commit
-from ..commits.create_version import create_table
+from ..commits.commit_loop import commit, create_table
 from ..errors import (
     CommitConflictError,
     NotATableError,

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..commits.commit_loop import commit
-from ..commits.create_version import create_table
+from ..commits.commit_loop import commit, create_table
 from ..errors import ManifestCommitError, SchemaMismatchError, UsageError
 from ..files.writer import (
     BLOOM_COLUMNS,

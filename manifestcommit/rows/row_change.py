@@ -18,9 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
-from ..commits.create_version import found_outcome
-from ..commits.prepared_job import JointUnit, Pinned, TablePart
+from ..commits.commit_loop import check_based_on, commit, measured
+from ..commits.prepared_job import BasedOn, JointUnit, Pinned, TablePart, below, found_outcome
 from ..errors import DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     DataFileWriter,

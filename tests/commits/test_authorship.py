@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import Committers, GroupCommit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import Committers, GroupCommit, create_table
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import CorruptMetadataError, UsageError
 from manifestcommit.format import codec, object_names

@@ -18,7 +18,7 @@ from referencing import Registry, Resource
 from tests.kit.tables import check_table, clone, job_on, memory, put_version, read, read_ids, rows, session, unread, write
 
 import manifestcommit as mc
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.errors import (
     CommitConflictError,
