@@ -41,13 +41,13 @@ from .format.fields import (
     StructType,
     WireValue,
     check_schema,
+    from_spark,
     members,
     show_path,
     type_text,
     walk,
 )
 from .format.partitioning import check_partition_by
-from .format.spark_json import from_spark
 from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields, spelled
 from .format.values import from_array
 from .log.table_context import TableContext

@@ -701,7 +701,7 @@ class Job(JointUnit):
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
         """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
-        from .format.spark_json import from_spark  # late, as pyspark is an extra
+        from .format.fields import from_spark  # late, as pyspark is an extra
         from .spark.scan import check_running, marks_of
         from .spark.writing import check_recoverable, write_dataframe, write_recoverable
 

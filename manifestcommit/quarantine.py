@@ -190,7 +190,7 @@ def split(
         rows.is_declared = refused.is_declared = True
         return None
     if is_spark_dataframe(data):
-        from .format.spark_json import from_spark
+        from .format.fields import from_spark
         from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)

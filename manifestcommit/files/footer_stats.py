@@ -20,8 +20,7 @@ from ..errors import UsageError
 from ..format import values
 from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import DAY_US, FLOATS, Schema, leaves
-from ..format.spark_json import COLLATIONS
+from ..format.fields import COLLATIONS, DAY_US, FLOATS, Schema, leaves
 
 Path: TypeAlias = tuple[str, ...]
 

@@ -31,6 +31,7 @@ from ..format.fields import (
     Schema,
     StructType,
     WireValue,
+    from_spark,
     map_field,
     members,
     relaxed,
@@ -41,7 +42,6 @@ from ..format.fields import (
 )
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import NULL_FOLDER, parse_static
-from ..format.spark_json import from_spark
 from ..format.transforms import maker, partition_fields, source_of
 from ..store.base import ObjectInfo, Store
 from .footer_stats import Path, column_stats, parquet_columns, tracked_leaves

@@ -37,11 +37,11 @@ from ..format.fields import (
     FieldType,
     Schema,
     WireValue,
+    has_own_order,
     walk,
 )
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import maker, partition_fields, source_of
 from ..format.values import from_array
 from ..log.table_context import gate

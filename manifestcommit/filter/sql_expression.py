@@ -33,9 +33,9 @@ from ..format.fields import (
     Schema,
     StructType,
     decimal_parts,
+    has_own_order,
     type_text,
 )
-from ..format.spark_json import has_own_order
 from .arrow_expression import parse_expression
 from .predicate import And, ColumnPath, Or, Predicate, Unknown
 from .sql_syntax import (

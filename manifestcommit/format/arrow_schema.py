@@ -31,14 +31,15 @@ from .fields import (
     arrow_metadata,
     check_schema,
     decimal_parts,
+    kept_metadata,
     mark_of,
     match_names,
     members,
     show_path,
+    to_spark,
     type_text,
     unique_ids,
 )
-from .spark_json import kept_metadata, to_spark
 
 FIELD_ID = b"PARQUET:field_id"
 SPARK_METADATA = b"SPARK::metadata::json"

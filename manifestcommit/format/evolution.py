@@ -28,17 +28,19 @@ from .fields import (
     Schema,
     StructType,
     check_schema,
+    comment_of,
     decimal_parts,
     match_names,
     members,
+    rename_metadata,
     show_path,
     shown,
     type_text,
     unique_ids,
     walk,
+    with_comment,
     with_members,
 )
-from .spark_json import comment_of, rename_metadata, with_comment
 from .transforms import source_ids
 
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.

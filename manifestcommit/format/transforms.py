@@ -26,10 +26,10 @@ from .fields import (
     FieldType,
     Schema,
     decimal_parts,
+    has_collation,
     shown,
     type_text,
 )
-from .spark_json import has_collation
 
 FUNCTIONS = ("year", "month", "day", "hour", "bucket", "truncate")
 CALENDAR = ("year", "month", "hour")  # their values are numbers that folders write as dates

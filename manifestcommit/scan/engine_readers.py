@@ -25,12 +25,12 @@ from ..format.fields import (
     WireValue,
     check_has_columns,
     decimal_parts,
+    has_own_order,
     members,
     walk,
 )
 from ..format.partitioning import folder
 from ..format.snapshot import Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..format.values import from_array
 from ..log.table_context import TableContext

@@ -20,10 +20,9 @@ from ..filter.transforms import virtual_fields, with_transforms
 from ..format import codec, manifest_table, values
 from ..format.arrow_schema import arrow_type
 from ..format.entries import ManifestRef, pack_bins
-from ..format.fields import FLOATS, Field, Schema, StructType, WireValue
+from ..format.fields import FLOATS, Field, Schema, StructType, WireValue, has_own_order
 from ..format.manifest_table import is_live
 from ..format.snapshot import Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext

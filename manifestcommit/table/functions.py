@@ -125,7 +125,7 @@ def _schema_of(schema: Any) -> Schema:
     if isinstance(schema, pa.Schema):
         return arrow_schema.from_arrow(schema, itertools.count(1).__next__)
     if hasattr(schema, "jsonValue"):
-        from ..format.spark_json import from_spark
+        from ..format.fields import from_spark
 
         return from_spark(schema.jsonValue())
     raise UsageError(

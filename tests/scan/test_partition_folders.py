@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import CHAR_VARCHAR, Field, Schema
 from manifestcommit.format.manifest_table import to_table
 from manifestcommit.format.partitioning import folder
-from manifestcommit.format.spark_json import CHAR_VARCHAR
 from manifestcommit.scan.engine_readers import PartitionFolders, folders_in
 
 PLAIN = {"string": "a b%=/é", "integer": -1, "long": 2**53 + 1, "date": "2013-01-01"}
