@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.entries import ManifestRef
 from manifestcommit.format.fields import Schema, leaves
 from manifestcommit.format.manifest_table import FIXED
+from manifestcommit.format.values import arrow_type
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head

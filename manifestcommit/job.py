@@ -50,7 +50,7 @@ from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file
 from .files.foreign_footer import open_noted
 from .files.writer import bytes_of, record_batches
-from .format import arrow_schema, object_names, partitioning
+from .format import object_names, partitioning, values
 from .format.change import (
     Advance,
     ConflictChoice,
@@ -727,7 +727,7 @@ class Job(JointUnit):
         """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
         is called with the rows and bytes so far. [DF1]"""
         self.based_on.take(arrow_marks(schema.metadata))
-        data = arrow_schema.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
+        data = values.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
         plan = self.plan_write(data, **options)
         work = None
         if self.recovery is not None:
@@ -850,7 +850,7 @@ class Job(JointUnit):
         head, store = self._table(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
-            self.plan_write(arrow_schema.from_arrow(columns, itertools.count(1).__next__))
+            self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         if any(entry.path == path for entry in self.entries):

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..format import values
-from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
 from ..format.fields import COLLATIONS, DAY_US, FLOATS, Schema, leaves
+from ..format.values import is_list, plain_type
 
 Path: TypeAlias = tuple[str, ...]
 

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from . import values
-from .arrow_schema import arrow_type
 from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
 from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
 from .partitioning import Matcher, PartitionPattern
 from .transforms import partition_fields
+from .values import arrow_type
 
 _SOURCES = pa.list_(
     pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])

@@ -24,7 +24,6 @@ from ..filter.arrow_expression import spark_order
 from ..filter.sql_expression import compile_condition
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import values
-from ..format.arrow_schema import group_numbers
 from ..format.change import MergeManifests, Write
 from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import Schema, WireValue
@@ -32,6 +31,7 @@ from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
 from ..format.snapshot import REPLACE, Snapshot
 from ..format.transforms import partition_fields
+from ..format.values import group_numbers
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..protocol.compaction_plan import (

@@ -28,11 +28,11 @@ from ..errors import (
 from ..files.footer_stats import TrackedLeaf, tracked_leaves
 from ..files.foreign_footer import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
-from ..format.arrow_schema import arrow_type
 from ..format.entries import ColumnStats, Entry, ManifestRef
 from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves
 from ..format.snapshot import RunRef, Snapshot
 from ..format.transforms import maker, partition_fields, source_ids
+from ..format.values import arrow_type
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (

@@ -31,12 +31,6 @@ from ..files.writer import (
     record_batches,
 )
 from ..format import manifest_table
-from ..format.arrow_schema import (
-    Conformer,
-    arrow_schema,
-    from_arrow,
-    group_numbers,
-)
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
@@ -53,7 +47,13 @@ from ..format.fields import (
 from ..format.partitioning import PartitionPattern, bounded
 from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
 from ..format.transforms import partition_fields
-from ..format.values import from_array
+from ..format.values import (
+    Conformer,
+    arrow_schema,
+    from_array,
+    from_arrow,
+    group_numbers,
+)
 from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges

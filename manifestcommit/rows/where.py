@@ -20,11 +20,11 @@ from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
 from ..format import manifest_table, values
-from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, hidden, type_text, walk
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
+from ..format.values import arrow_schema, converted
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning

@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format import arrow_schema
 from ..format.fields import (
     MAX_FIELD_ID,
     PRIMITIVES,
@@ -32,7 +31,7 @@ from ..format.fields import (
 from ..format.partitioning import folder
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
-from ..format.values import from_array
+from ..format.values import arrow_schema, from_array
 from ..log.table_context import TableContext
 from ..store.base import check_files
 from . import planning
@@ -152,9 +151,7 @@ def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
             ),
         )
 
-    shown = polars.from_arrow(
-        arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
-    )
+    shown = polars.from_arrow(arrow_schema(schema, physical=False, ids=False).empty_table())
     assert isinstance(shown, polars.DataFrame)
     columns = {field.file_name: shown.schema[field.name] for field in schema.fields}
     frame = scan(None)

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..filter.transforms import virtual_fields, with_transforms
 from ..format import codec, manifest_table, values
-from ..format.arrow_schema import arrow_type
 from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import FLOATS, Field, Schema, StructType, WireValue, has_own_order
 from ..format.manifest_table import is_live
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
+from ..format.values import arrow_type
 from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.kit.schemas import conform, counter, names, primitives, schemas
 
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
-from manifestcommit.format.arrow_schema import arrow_schema
 from manifestcommit.format.evolution import (
     SchemaConflict,
     SchemaEdit,
@@ -29,6 +28,7 @@ from manifestcommit.format.evolution import (
     widen_column,
 )
 from manifestcommit.format.fields import ArrayType, Field, FieldType, Leaf, MapType, Schema, StructType, check_schema, leaves, walk
+from manifestcommit.format.values import arrow_schema
 
 TABLE = Schema(
     fields=(
