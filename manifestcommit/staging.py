@@ -26,7 +26,7 @@ from .format import object_names
 from .format.change import Prepared, Write
 from .format.evolution import SchemaConflict, apply_edits
 from .format.partitioning import PartitionPattern
-from .format.snapshot import Snapshot
+from .format.snapshot import Snapshot, totals_of
 from .gate.rows import check_change, expected, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
@@ -128,8 +128,7 @@ class Staged:
         change = self._prepared.change
         if self._prepared.done is not None:
             return 0
-        files = sum(entry.rows for entry in change.add)
-        return files + sum(ref.rows for ref in change.add_manifests)
+        return totals_of(change.add, change.add_manifests).rows
 
     def to_arrow(
         self, columns: list[str] | str | None = None, filter: Condition | None = None

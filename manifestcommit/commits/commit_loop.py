@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..display import counted
 from ..errors import (
@@ -252,9 +251,7 @@ def _removed_rows(
     )
     return RemovedRows(
         bitmap=before | hits,
-        files=hits.bit_count(),
-        rows=pc.sum(rows.column("rows")).as_py() or 0,
-        bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+        totals=manifest_table.totals(rows),
         touched=bounded(partitions),
     )
 

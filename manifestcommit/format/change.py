@@ -236,10 +236,8 @@ class Rewritten(Closed, frozen=True, kw_only=True):
 class _OfJob(Closed, frozen=True, kw_only=True):
     """What every change says: whose it is. birth: the job's base version, the latest when it began;
     operation: the kind of work, as the version records it; message, metadata, author: what the
-    caller says of it, and who made it: those of the process that made the change. [OB15]
-
-    Each kind has a `summary` of its own, as its last member: prepared jobs are stored in the order
-    of the members. [AB3]
+    caller says of it, and who made it: those of the process that made the change [OB15]; summary:
+    in figures. [OB10]
     """
 
     job: str
@@ -248,6 +246,7 @@ class _OfJob(Closed, frozen=True, kw_only=True):
     message: str | None = None
     metadata: dict[str, str] = {}
     author: Author | None = None
+    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -295,7 +294,6 @@ class Write(_OfJob, frozen=True, kw_only=True):
     checked: tuple[str, ...] = ()
     constrain: dict[str, Constraint | None] = {}
     audited: Count | None = None
-    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -316,7 +314,6 @@ class MergeManifests(_OfJob, frozen=True, kw_only=True):
 
     operation: str = REPLACE
     paths: frozenset[str]
-    summary: Summary = Summary()
 
 
 class Abort(_OfJob, frozen=True, kw_only=True):
@@ -324,7 +321,6 @@ class Abort(_OfJob, frozen=True, kw_only=True):
 
     operation: str = "give_up"
     aborted: str
-    summary: Summary = Summary()
 
 
 class Rewind(_OfJob, frozen=True, kw_only=True):
@@ -341,7 +337,6 @@ class Rewind(_OfJob, frozen=True, kw_only=True):
     undone_jointly: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
-    summary: Summary = Summary()
 
 
 class TagEdit(_OfJob, frozen=True, kw_only=True):
@@ -350,7 +345,6 @@ class TagEdit(_OfJob, frozen=True, kw_only=True):
     name: str
     version: int | None = None
     until: int | None = None
-    summary: Summary = Summary()
 
 
 class Rollback(_OfJob, frozen=True, kw_only=True):
@@ -370,7 +364,6 @@ class Rollback(_OfJob, frozen=True, kw_only=True):
     beside: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
-    summary: Summary = Summary()
 
 
 class Retention(_OfJob, frozen=True, kw_only=True):
@@ -389,7 +382,6 @@ class Retention(_OfJob, frozen=True, kw_only=True):
     gone: frozenset[str] = frozenset()
     key_runs: Rewritten | None = None
     job_runs: Rewritten | None = None
-    summary: Summary = Summary()
 
 
 Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retention
@@ -397,13 +389,11 @@ Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retentio
 
 class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     """What a change removes from one manifest. bitmap: all removed rows, including those removed
-    earlier; files, rows, bytes: newly removed; touched: the partitions of files that were removed
-    by name."""
+    earlier; totals: of what is newly removed; touched: the partitions of files that were removed by
+    name."""
 
     bitmap: int
-    files: int
-    rows: int
-    bytes: int
+    totals: Totals
     touched: tuple[PartitionPattern, ...] = ()
 
 

@@ -19,6 +19,7 @@ from . import values
 from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
 from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
 from .partitioning import Matcher, PartitionPattern
+from .snapshot import Totals
 from .transforms import partition_fields
 from .values import arrow_type
 
@@ -152,6 +153,12 @@ def from_table(
     ]
 
 
+def totals(table: pa.Table) -> Totals:
+    """What the entries of a manifest's table come to."""
+    rows, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("rows", "bytes"))
+    return Totals(files=table.num_rows, rows=rows, bytes=size)
+
+
 def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
     """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
     lower, upper, nulls = [], [], []
@@ -161,11 +168,11 @@ def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) ->
         lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
         upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
         nulls.append(column.null_count > 0)
-    paths = pc.min_max(table.column("path"))
+    paths, all_of = pc.min_max(table.column("path")), totals(table)
     return {
-        "files": table.num_rows,
-        "rows": pc.sum(table.column("rows")).as_py() or 0,
-        "data_bytes": pc.sum(table.column("bytes")).as_py() or 0,
+        "files": all_of.files,
+        "rows": all_of.rows,
+        "data_bytes": all_of.bytes,
         "lower": tuple(lower),
         "upper": tuple(upper),
         "nulls": tuple(nulls),

@@ -289,11 +289,29 @@ class RunRef(Stored, frozen=True, kw_only=True):
 
 
 class Totals(Stored, frozen=True, kw_only=True):
-    """Live files, rows and bytes at this version. [OB2]"""
+    """A number of files, their rows and their bytes: in a snapshot of those that are live. [OB2]"""
 
     files: Count = 0
     rows: Count = 0
     bytes: Count = 0
+
+    def plus(self, more: Totals, sign: int = 1) -> Totals:
+        """With these as well; with -1 as the sign, without them."""
+        return msgspec.structs.replace(
+            self,
+            files=self.files + sign * more.files,
+            rows=self.rows + sign * more.rows,
+            bytes=self.bytes + sign * more.bytes,
+        )
+
+
+def totals_of(entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -> Totals:
+    """What these files and those in these manifests, as written, come to."""
+    return Totals(
+        files=len(entries) + sum(ref.files for ref in manifests),
+        rows=sum(entry.rows for entry in entries) + sum(ref.rows for ref in manifests),
+        bytes=sum(entry.bytes for entry in entries) + sum(ref.data_bytes for ref in manifests),
+    )
 
 
 class DisputedTime(Stored, frozen=True, kw_only=True):

@@ -675,13 +675,10 @@ def encode(value: Any, type: FieldType) -> WireValue:
     if value is None:
         return None
     value = _unboxed(value)
-    if type == "boolean" and isinstance(value, bool):
-        return value
-    if isinstance(type, str) and not isinstance(value, bool):
-        wire = _encode(value, type)
-        if wire is not None:
-            return wire
-    raise _no_value(value, type)
+    wire = _encode(value, type) if isinstance(type, str) else None
+    if wire is None:
+        raise _no_value(value, type)
+    return wire
 
 
 def decode(wire: WireValue, type: FieldType) -> Any:
@@ -781,6 +778,10 @@ def _unboxed(value: Any) -> Any:
 
 
 def _encode(value: Any, type: str) -> WireValue:
+    if (type == "boolean") != isinstance(value, bool):
+        return None  # for Python a bool is an int
+    if type == "boolean":
+        return bool(value)
     if type in _BITS:
         return value if isinstance(value, int) and _fits(value, _BITS[type]) else None
     if type == "string":
@@ -800,7 +801,7 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
         days = _days(wire)
         return date.fromordinal(days + _EPOCH_ORDINAL) if days in _DATE_RANGE else days
     if type in MOMENTS:
-        moment = _moment(_of(int, wire), 64)
+        moment = _moment(_of(int, wire))
         return (
             moment.replace(tzinfo=UTC)
             if type == "timestamp" and isinstance(moment, datetime)
@@ -813,18 +814,9 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
         if text is None:
             raise ValueError(wire)
         return Decimal(text)
-    if _encode_plain(wire, type) is None:
+    if not isinstance(type, str) or _encode(wire, type) is None:
         raise ValueError(wire)
     return wire
-
-
-def _encode_plain(wire: bool | int | float | str, type: FieldType) -> WireValue:
-    """The wire value itself of a boolean, string or integer that fits; else None."""
-    if type == "boolean":
-        return wire if isinstance(wire, bool) else None
-    if isinstance(type, str) and (type in _BITS or type == "string") and not isinstance(wire, bool):
-        return _encode(wire, type)
-    return None
 
 
 def order_key(wire: WireValue, type: FieldType) -> Any:
@@ -929,8 +921,8 @@ def _days(wire: Any) -> int:
     return days
 
 
-def _moment(micros: int, bits: int) -> datetime | int:
-    if not _fits(micros, bits):
+def _moment(micros: int) -> datetime | int:
+    if not _fits(micros, 64):
         raise ValueError(micros)
     try:
         return _EPOCH + timedelta(microseconds=micros)
@@ -939,17 +931,17 @@ def _moment(micros: int, bits: int) -> datetime | int:
 
 
 def _timestamp_wire(value: Any) -> int | None:
-    if isinstance(value, datetime):
-        if value.tzinfo is None or value.utcoffset() is None:
-            return None
-        return _whole_micros(value, value.astimezone(UTC).replace(tzinfo=None) - _EPOCH)
-    return value if isinstance(value, int) and _fits(value, 64) else None
+    if not isinstance(value, datetime):
+        return _interval_wire(value)
+    if value.tzinfo is None or value.utcoffset() is None:
+        return None
+    return _whole_micros(value, value.astimezone(UTC).replace(tzinfo=None) - _EPOCH)
 
 
 def _timestamp_ntz_wire(value: Any) -> int | None:
-    if isinstance(value, datetime):
-        return None if value.tzinfo is not None else _whole_micros(value, value - _EPOCH)
-    return value if isinstance(value, int) and _fits(value, 64) else None
+    if not isinstance(value, datetime):
+        return _interval_wire(value)
+    return None if value.tzinfo is not None else _whole_micros(value, value - _EPOCH)
 
 
 def _interval_wire(value: Any) -> int | None:

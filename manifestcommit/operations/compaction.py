@@ -29,7 +29,7 @@ from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import Schema, WireValue
 from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
-from ..format.snapshot import REPLACE, Snapshot
+from ..format.snapshot import REPLACE, Snapshot, totals_of
 from ..format.transforms import partition_fields
 from ..format.values import group_numbers
 from ..log.table_context import TableContext
@@ -635,11 +635,7 @@ def _change(
 
 def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
     """Check that a group's new files hold exactly its rows, before any commit. [GC11] [DF3]"""
-    check_rows(
-        table,
-        group.rows,
-        sum(entry.rows for entry in new.entries) + sum(ref.rows for ref in new.manifests),
-    )
+    check_rows(table, group.rows, new.rows)
     stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
     if stray is not None:
         raise CorruptMetadataError(
@@ -673,19 +669,15 @@ def _committed(ctx: TableContext, outcome: Outcome, done: Compaction) -> Compact
 
 
 def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
-    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, new in parts]
-    sizes = [
-        sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests)
-        for _, new in parts
-    ]
+    after = [totals_of(new.entries, new.manifests) for _, new in parts]
     return msgspec.structs.replace(
         done,
         groups=done.groups + len(parts),
         rows=done.rows + sum(group.rows for group, _ in parts),
         files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
-        files_after=done.files_after + sum(files),
+        files_after=done.files_after + sum(each.files for each in after),
         bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
-        bytes_after=done.bytes_after + sum(sizes),
+        bytes_after=done.bytes_after + sum(each.bytes for each in after),
     )
 
 

@@ -30,7 +30,7 @@ from ..format.change import (
 )
 from ..format.fields import is_text
 from ..format.partitioning import PartitionPattern, dedupe
-from ..format.snapshot import KeyRecord, Snapshot, Totals
+from ..format.snapshot import KeyRecord, Snapshot
 from ..log.manifests import KEY_RUN
 from ..log.table_context import TableContext, find_key_at, steps
 from ..log.version_chain import (
@@ -217,8 +217,8 @@ def plan_rollback(
         birth=head.version,
         target=target,
         touched=_touched(head.snapshot, target, taken, given),
-        taken=_totals(taken),
-        given=_totals(given),
+        taken=manifest_table.totals(taken),
+        given=manifest_table.totals(given),
         alone=alone,
         dropped=dropped,
         dropped_before=dropped_before,
@@ -250,11 +250,6 @@ def _identity(table: pa.Table) -> pa.Array:
         return pa.array([], pa.string())
     added, path = (whole.column(name).chunk(0) for name in ("added", "path"))
     return pc.binary_join_element_wise(added.cast(pa.string()), path.cast(pa.string()), " ")
-
-
-def _totals(table: pa.Table) -> Totals:
-    rows, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("rows", "bytes"))
-    return Totals(files=table.num_rows, rows=rows, bytes=size)
 
 
 def _touched(

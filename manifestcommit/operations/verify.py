@@ -30,7 +30,7 @@ from ..files.foreign_footer import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
 from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves
-from ..format.snapshot import RunRef, Snapshot
+from ..format.snapshot import RunRef, Snapshot, totals_of
 from ..format.transforms import maker, partition_fields, source_ids
 from ..format.values import arrow_type
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
@@ -460,11 +460,8 @@ class Contents:
             self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
             self._live.add(hashes(entry.path for entry in snapshot.added))
-            self._count(
-                len(snapshot.added),
-                sum(e.rows for e in snapshot.added),
-                sum(e.bytes for e in snapshot.added),
-            )
+            inlined = totals_of(snapshot.added)
+            self._count(inlined.files, inlined.rows, inlined.bytes)
 
     def _check_manifest(self, listed: _Listed) -> None:
         ref = listed.ref

@@ -61,6 +61,7 @@ from ..format.snapshot import (
     Totals,
     allowed,
     disputed,
+    totals_of,
 )
 from ..format.transforms import source_ids, spelled
 
@@ -348,7 +349,8 @@ def _written(
     manifests, bitmaps = _remaining(head, inputs, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
-    gained, taken = _given(change), _taken(head, inputs, dropped, everything)
+    gained = totals_of(change.add, change.add_manifests)
+    taken = _taken(head, inputs, dropped, everything)
     touched = [*change.touched, *(change.scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
@@ -366,7 +368,7 @@ def _written(
         streams=_streams(head, change),
         properties=_properties(head, change),
         constraints=constraints_after(head, change),
-        totals=_totals(head.totals, gained, taken),
+        totals=head.totals.plus(gained).plus(taken, -1),
     )
     return made, msgspec.structs.replace(
         record,
@@ -406,15 +408,6 @@ def _proven(head: Snapshot, store: str) -> tuple[str, ...]:
     if not store or store in head.proven:
         return head.proven
     return (*head.proven, store)[-_STORES_KEPT:]
-
-
-def _totals(before: Totals, gained: Totals, taken: Totals) -> Totals:
-    return Totals(
-        files=before.files + gained.files - taken.files,
-        rows=before.rows + gained.rows - taken.rows,
-        bytes=before.bytes + gained.bytes - taken.bytes,
-        extra=before.extra,
-    )
 
 
 def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
@@ -596,27 +589,17 @@ def _remaining(
 def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it removes."""
     _, dropped = _without(head.added, change, head.partition_by)
-    return _given(change), _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
-
-
-def _given(change: Write) -> Totals:
-    add, refs = change.add, change.add_manifests
-    return Totals(
-        files=len(add) + sum(ref.files for ref in refs),
-        rows=sum(entry.rows for entry in add) + sum(ref.rows for ref in refs),
-        bytes=sum(entry.bytes for entry in add) + sum(ref.data_bytes for ref in refs),
-    )
+    given = totals_of(change.add, change.add_manifests)
+    return given, _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
 
 
 def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everything: bool) -> Totals:
     if everything:
         return head.totals
-    taken = inputs.taken.values()
-    return Totals(
-        files=len(dropped) + sum(removal.files for removal in taken),
-        rows=sum(entry.rows for entry in dropped) + sum(removal.rows for removal in taken),
-        bytes=sum(entry.bytes for entry in dropped) + sum(removal.bytes for removal in taken),
-    )
+    totals = totals_of(dropped)
+    for removal in inputs.taken.values():
+        totals = totals.plus(removal.totals)
+    return totals
 
 
 def _schema(head: Snapshot, change: Write) -> Schema:

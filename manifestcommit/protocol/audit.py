@@ -13,7 +13,7 @@ import msgspec
 
 from ..format import object_names
 from ..format.fields import WireValue
-from ..format.snapshot import Commit, Snapshot, Totals, is_standby
+from ..format.snapshot import Commit, Snapshot, Totals, is_standby, totals_of
 
 Severity = Literal["damage", "note"]
 
@@ -275,14 +275,10 @@ def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[Ve
                 "reference_false", name, f"more rows were taken out of {ref.path} than it has"
             )
         taken += gone.bit_count()
-    known = {"files": sum(ref.files for ref in snapshot.manifests) - taken + len(snapshot.added)}
+    listed = totals_of(snapshot.added, snapshot.manifests)
+    known = {"files": listed.files - taken}
     if not taken:
-        known["rows"] = sum(ref.rows for ref in snapshot.manifests) + sum(
-            entry.rows for entry in snapshot.added
-        )
-        known["bytes"] = sum(ref.data_bytes for ref in snapshot.manifests) + sum(
-            entry.bytes for entry in snapshot.added
-        )
+        known |= {"rows": listed.rows, "bytes": listed.bytes}
     yield from compare_totals(snapshot, known)
 
 

@@ -300,7 +300,7 @@ def partition_is_filled(head: Snapshot, change: Write, inputs: Inputs) -> Confli
         return None
     there = [of_partition(head.partition_by, entry.partition) for entry in head.added]
     inlined = first_overlap(change.scope or (), there)
-    count = sum(taken.files for taken in inputs.taken.values())
+    count = sum(taken.totals.files for taken in inputs.taken.values())
     if inlined is None and not count:
         return None
     where = describe_touch(head, inlined) if inlined is not None else f"{count} files"

@@ -45,7 +45,7 @@ from ..format.fields import (
     check_has_columns,
 )
 from ..format.partitioning import PartitionPattern, bounded
-from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
+from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot, totals_of
 from ..format.transforms import partition_fields
 from ..format.values import (
     Conformer,
@@ -465,8 +465,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         """How many rows they have."""
-        files = sum(entry.rows for entry in self.entries)
-        return files + sum(ref.rows for ref in self.manifests)
+        return totals_of(self.entries, self.manifests).rows
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""

@@ -151,7 +151,10 @@ def test_an_overwrite_takes_the_named_partitions_and_no_other(scope: dict[int, A
 
 def test_what_goes_out_of_manifests_is_marked_and_a_manifest_without_files_leaves() -> None:
     """[OB9]"""
-    taken = {"m1": RemovedRows(bitmap=0b011, files=1, rows=10, bytes=20), "m2": RemovedRows(bitmap=0b11, files=2, rows=20, bytes=40)}
+    taken = {
+        "m1": RemovedRows(bitmap=0b011, totals=Totals(files=1, rows=10, bytes=20)),
+        "m2": RemovedRows(bitmap=0b11, totals=Totals(files=2, rows=20, bytes=40)),
+    }
     made = after(change(operation="overwrite", overwrite=Overwrite(scope=({1: "q"},))), Inputs(taken=taken))
     assert [each.path for each in made.manifests] == ["m1"]
     assert made.removed == {"m1": encode(0b011)}
@@ -206,7 +209,7 @@ def test_replacing_files_needs_no_partitioning_of_its_own() -> None:
 
 def test_files_replaced_inside_manifests_touch_their_own_partitions_only() -> None:
     """As the whole table they would be in the way of every overwrite elsewhere. [OB10] [CF6]"""
-    taken = {"m1": RemovedRows(bitmap=0b011, files=1, rows=10, bytes=20, touched=({1: "q", 2: 1},))}
+    taken = {"m1": RemovedRows(bitmap=0b011, totals=Totals(files=1, rows=10, bytes=20), touched=({1: "q", 2: 1},))}
     made = after(change(operation="replace", remove=frozenset({"a1", "in m1"})), Inputs(taken=taken))
     assert made.commits[0].touched == ({1: "a", 2: 1}, {1: "q", 2: 1})
 

@@ -11,7 +11,7 @@ from manifestcommit.format.change import Advance, Change, Inputs, InterveningCom
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
 from manifestcommit.format.fields import NO_COLUMNS, ArrayType, Field, MapType, Schema
-from manifestcommit.format.snapshot import Commit, Snapshot, Tag
+from manifestcommit.format.snapshot import Commit, Snapshot, Tag, Totals
 from manifestcommit.protocol import conflict
 from manifestcommit.protocol.apply import create
 from manifestcommit.protocol.conflict import find_conflict, needs_winners
@@ -100,7 +100,7 @@ def test_a_failing_overwrite_clashes_with_anything_that_is_there() -> None:
     for scope, expected in (({1: "a"}, "partition_is_filled"), ({1: "b"}, None), ({}, "partition_is_filled"), ({1: None}, None)):
         assert rule(overwrite(scope, choice="fail"), at=filled) == expected
         assert rule(overwrite(scope), at=filled) is None
-    taken = Inputs(taken={"m": RemovedRows(bitmap=1, files=1, rows=0, bytes=0)})
+    taken = Inputs(taken={"m": RemovedRows(bitmap=1, totals=Totals(files=1, rows=0, bytes=0))})
     assert rule(overwrite({1: "b"}, choice="fail"), found=taken) == "partition_is_filled"
 
 
