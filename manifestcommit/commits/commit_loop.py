@@ -226,11 +226,7 @@ def _survey(
         table = ctx.manifests.manifest(ref, snapshot.partition_by)
         before = removed.get(ref.path, 0)
         hits = ~before & manifest_table.rows_matching(
-            table,
-            schema=snapshot.schema,
-            partition_by=snapshot.partition_by,
-            scope=matcher if may_hold else None,
-            paths=wanted & gone,
+            table, snapshot, scope=matcher if may_hold else None, paths=wanted & gone
         )
         if hits:
             taken[ref.path] = _removed_rows(snapshot, table, before, hits, by_name=bool(remove))
@@ -246,9 +242,7 @@ def _removed_rows(
 ) -> RemovedRows:
     """What is removed from a manifest, of which `before` was removed earlier."""
     rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
-    partitions = (
-        manifest_table.partitions(rows, snapshot.schema, snapshot.partition_by) if by_name else ()
-    )
+    partitions = manifest_table.partitions(rows, snapshot) if by_name else ()
     return RemovedRows(
         bitmap=before | hits,
         totals=manifest_table.totals(rows),
@@ -257,7 +251,7 @@ def _removed_rows(
 
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
-    types = manifest_table.partition_types(snapshot.schema, snapshot.partition_by)
+    types = manifest_table.partition_types(snapshot)
     for index, (each, kind) in enumerate(zip(snapshot.partition_by, types, strict=True)):
         if each in touch and not _between(ref, index, touch[each], kind):
             return False

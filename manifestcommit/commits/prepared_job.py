@@ -23,7 +23,7 @@ from ..format.change import (
     joint_declaration,
 )
 from ..format.entries import Entry, ManifestRef, encode
-from ..format.fields import Schema, lowest_version
+from ..format.fields import Partitioned, Schema, lowest_version
 from ..format.object_names import attempt_id
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot, TogetherJob
@@ -325,14 +325,8 @@ class Spiller:
 
     def _put(self, entries: Sequence[Entry] | pa.Table, of: Write | Snapshot) -> ManifestRef:
         assert of.schema is not None
-        return put_manifest(
-            self._ctx.store,
-            entries,
-            schema=of.schema,
-            partition_by=of.partition_by or (),
-            job=self._job,
-            env=self._ctx.env,
-        )
+        shape = Partitioned(of.schema, of.partition_by or ())
+        return put_manifest(self._ctx.store, entries, shape, job=self._job, env=self._ctx.env)
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
         ref = self._put(snapshot.added, snapshot)
@@ -412,10 +406,7 @@ class Spiller:
         tables = [
             self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
         ]
-        united = manifest_table.unite(
-            tables, schema=snapshot.schema, partition_by=snapshot.partition_by
-        )
-        return self._put(united, snapshot)
+        return self._put(manifest_table.unite(tables, snapshot), snapshot)
 
 
 def newest_records(keys: pa.Table) -> pa.Table:
@@ -658,9 +649,8 @@ class JointUnit:
         self.entries += files
         self.manifests += manifests
         if (touched or manifests) and schema is not None and partition_by is not None:
-            touched = touched or self.ctx.manifests.touched(
-                manifests, schema=schema, partition_by=partition_by
-            )
+            shape = Partitioned(schema, partition_by)
+            touched = touched or self.ctx.manifests.touched(manifests, shape)
             self.touched = list(dedupe([*self.touched, *touched]))
         self.tasks += tasks
 

@@ -113,10 +113,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = object_names.task_name(self.plan.job, self.name, task)
-        schema, partition_by = self.plan.schema, self.plan.partition_by
-        return codec.decode_task(
-            data, name=name, job=self.plan.job, task=task, schema=schema, partition_by=partition_by
-        )
+        return codec.decode_task(data, self.plan, name=name, job=self.plan.job, task=task)
 
 
 def intake_of(finished: FinishedTask) -> InputTotals | None:

@@ -21,7 +21,7 @@ import zstandard
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from .change import Prepared, check_advance
 from .entries import Entry, FinishedTask, ManifestRef, decode
-from .fields import Schema, check_schema, walk
+from .fields import Partitioned, Shape, check_schema, walk
 from .manifest_table import check_values
 from .object_names import (
     MANIFESTS,
@@ -306,7 +306,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
         ):
             raise ValueError("it adds files, and does not say with which columns they were written")
         if change.schema is not None:
-            check_values(change.add, schema=change.schema, partition_by=change.partition_by or ())
+            check_values(change.add, Partitioned(change.schema, change.partition_by or ()))
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise damaged(name, error) from None
     return prepared
@@ -317,9 +317,7 @@ def encode_task(finished: FinishedTask) -> bytes:
     return _bounded(finished, f"finished task {finished.task}", "Write larger files.")
 
 
-def decode_task(
-    data: bytes, *, name: str, job: str, task: int, schema: Schema, partition_by: Sequence[int]
-) -> FinishedTask:
+def decode_task(data: bytes, of: Shape, *, name: str, job: str, task: int) -> FinishedTask:
     """Decode the task that `job` finished, whose files have these columns, and check it as a
     snapshot is checked; errors name the object. [AB6] [OB4]"""
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
@@ -327,8 +325,8 @@ def decode_task(
         raise damaged(name, f"it holds task {finished.task}")
     entries, manifests = finished.entries, finished.manifests
     try:
-        _check_listed(entries, manifests, len(partition_by))
-        check_values(entries, schema=schema, partition_by=partition_by)
+        _check_listed(entries, manifests, len(of.partition_by))
+        check_values(entries, of)
         strangers = [
             entry.path
             for entry in entries

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context
 from functools import lru_cache
 from numbers import Number
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -271,6 +271,22 @@ class Schema(Stored, frozen=True, kw_only=True):
 
     fields: tuple[Field, ...]
     retired: tuple[str, ...] = ()
+
+
+class Shape(Protocol):
+    """What has columns and is partitioned: a snapshot, a plan of a write."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def partition_by(self) -> tuple[int, ...]: ...
+
+
+class Partitioned(NamedTuple):
+    """The `Shape` of these columns, where nothing else has them."""
+
+    schema: Schema
+    partition_by: tuple[int, ...] = ()
 
 
 NO_COLUMNS = Schema(fields=())  # of a table whose first write has not come yet

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptMetadataError, UsageError
 from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, FooterRef, ManifestRef, decode
-from ..format.fields import Schema
+from ..format.fields import Shape
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import RunRef, Snapshot
 from ..runtime.environment import Env, create, map_concurrently
@@ -350,19 +350,10 @@ class ManifestReader:
         table = self.manifest(ref, snapshot.partition_by, keep=keep)
         return aligned(manifest_table.live(table, removed), ref, snapshot)
 
-    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
-        """The live entries of one manifest. [OB9]"""
-        table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
-        return manifest_table.from_table(
-            table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added
-        )
-
     def inlined(self, snapshot: Snapshot) -> pa.Table:
         """The entries inlined in the snapshot, as a manifest's table. No request. [OB5]"""
         try:
-            return manifest_table.to_table(
-                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
-            )
+            return manifest_table.to_table(snapshot.added, snapshot)
         # a partition value or a bound that is not of its column's type
         except (pa.ArrowException, ValueError) as error:
             name = object_names.version_name(snapshot.version)
@@ -446,19 +437,17 @@ class ManifestReader:
         paths: list[str] = self._read(ref, ["path"]).column(0).to_pylist()
         return paths
 
-    def touched(
-        self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]
-    ) -> tuple[PartitionPattern, ...]:
+    def touched(self, refs: Sequence[ManifestRef], of: Shape) -> tuple[PartitionPattern, ...]:
         """The distinct partitions of all rows. Caches nothing. At most one request each. [OB6]"""
-        if not partition_by:
+        if not of.partition_by:
             return ({},) if refs else ()
-        names = [f"partition.{field_id}" for field_id in partition_by]
+        names = [f"partition.{field_id}" for field_id in of.partition_by]
 
         def partitions() -> Iterator[PartitionPattern]:
             for ref in refs:
                 table = self._read(ref, names)
                 try:
-                    yield from manifest_table.partitions(table, schema, partition_by)
+                    yield from manifest_table.partitions(table, of)
                 # values that are not of the column's type
                 except (pa.ArrowException, UsageError) as error:
                     raise codec.damaged(ref.path, error) from None
@@ -496,9 +485,7 @@ def _key(ref: ManifestRef, partition_by: Sequence[int]) -> tuple[Hashable, ...]:
 def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
     """Columns of a manifest in the snapshot's types, with each entry's version. [OB6] [OB13]"""
     try:
-        table = manifest_table.align(
-            table, schema=snapshot.schema, partition_by=snapshot.partition_by
-        )
+        table = manifest_table.align(table, snapshot)
     except (pa.ArrowException, ValueError) as error:  # a column that is not of the table's type
         raise codec.damaged(ref.path, error) from None
     return manifest_table.with_versions(table, ref.added)
@@ -511,23 +498,17 @@ def check_removed(ref: ManifestRef, removed: int) -> None:
 
 
 def put_manifest(
-    store: Store,
-    entries: Sequence[Entry] | pa.Table,
-    *,
-    schema: Schema,
-    partition_by: Sequence[int],
-    job: str,
-    env: Env,
+    store: Store, entries: Sequence[Entry] | pa.Table, of: Shape, *, job: str, env: Env
 ) -> ManifestRef:
     """Write the entries, or a manifest's table, as one manifest of `job` and return its reference;
     entries without a version inherit one. One request. [OB6] [DF2]"""
     table = entries
     if not isinstance(entries, pa.Table):
-        table = manifest_table.to_table(entries, schema=schema, partition_by=partition_by)
+        table = manifest_table.to_table(entries, of)
     data, footer = manifest_bytes(table)
     path = object_names.manifest_name(job, env.randomness(16))
     create_own(store, path, data, env)
-    described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
+    described = manifest_table.describe(table, of)
     return ManifestRef(
         path=path, bytes=len(data), digest=codec.digest(data), footer=footer, **described
     )

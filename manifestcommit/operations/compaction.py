@@ -103,7 +103,7 @@ class SmallFiles:
         self._keep = (
             sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
         )
-        self._types = partition_types(snapshot.schema, snapshot.partition_by)
+        self._types = partition_types(snapshot)
         with raise_if_expired(ctx.store, snapshot.version):
             self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
             self._counted = list(

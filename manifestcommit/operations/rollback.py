@@ -265,7 +265,7 @@ def _touched(
 
 
 def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
-    yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
+    yield from manifest_table.partitions(table, snapshot)
 
 
 def _dropped_keys(

@@ -442,9 +442,7 @@ class Contents:
         fresh = [entry for entry in snapshot.added if entry.path not in self._above]
         self._above = frozenset(entry.path for entry in snapshot.added)
         try:
-            manifest_table.check_values(
-                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
-            )
+            manifest_table.check_values(snapshot.added, snapshot)
         except ValueError as error:  # no reader can read any file of this version
             self._report(
                 finding(
@@ -469,9 +467,7 @@ class Contents:
         if table is None:
             self._sums = None if listed.in_head is not None else self._sums
             return
-        described = manifest_table.describe(
-            table, schema=listed.schema, partition_by=listed.partition_by
-        )
+        described = manifest_table.describe(table, listed)
         wrong = [name for name, value in described.items() if value != getattr(ref, name)]
         if wrong:
             text = (
@@ -503,12 +499,7 @@ class Contents:
 
     def _add_files(self, listed: _Listed, rows: pa.Table) -> None:
         try:
-            entries = manifest_table.from_table(
-                rows,
-                schema=listed.schema,
-                partition_by=listed.partition_by,
-                inherited=listed.ref.added,
-            )
+            entries = manifest_table.from_table(rows, listed, inherited=listed.ref.added)
         # for example, source ranges that are not JSON
         except (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
             self._report(
@@ -524,9 +515,7 @@ class Contents:
         try:
             # another cache would keep all of them
             table = ManifestReader(self._store).manifest(ref, listed.partition_by)
-            return manifest_table.align(
-                table, schema=listed.schema, partition_by=listed.partition_by
-            )
+            return manifest_table.align(table, listed)
         except CorruptMetadataError as error:
             self._report(
                 finding(

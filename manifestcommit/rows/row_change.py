@@ -606,9 +606,7 @@ def entries_of(ctx: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]
     files = list(new.entries)
     for ref in new.manifests:
         table = ctx.manifests.manifest(ref, plan.partition_by)
-        files += manifest_table.from_table(
-            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
-        )
+        files += manifest_table.from_table(table, plan, inherited=0)
     return files
 
 

@@ -328,10 +328,7 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)
     new.register(change)
-    entries = manifest_table.to_table(
-        entries_of(ctx, plan, new), schema=plan.schema, partition_by=plan.partition_by
-    )
-    return manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
+    return manifest_table.align(manifest_table.to_table(entries_of(ctx, plan, new), plan), plan)
 
 
 def _rows(entries: pa.Table) -> int:

@@ -299,7 +299,7 @@ def entries_table(
     inlined = ctx.manifests.inlined(snapshot)
     tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
     join = manifest_table.unite if in_order else manifest_table.stack
-    return join(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    return join(tables, snapshot)
 
 
 def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
@@ -316,7 +316,7 @@ def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> p
 
     tables = _of_each(ctx, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having)
     tables.append(having(ctx.manifests.inlined(snapshot)))
-    return manifest_table.stack(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    return manifest_table.stack(tables, snapshot)
 
 
 def _of_each(
@@ -555,9 +555,7 @@ def differing_entries(
 
 
 def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
-    return manifest_table.unite(
-        [entries], schema=snapshot.schema, partition_by=snapshot.partition_by
-    )
+    return manifest_table.unite([entries], snapshot)
 
 
 def unshared_entries(

@@ -208,7 +208,9 @@ def listed_objects(store: MemoryStore) -> set[str]:
         found |= {run.path for run in (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)}
         found |= {ref.path for ref in snapshot.manifests}
         found |= {entry.path for entry in snapshot.added}
-        found |= {entry.path for ref in snapshot.manifests for entry in each.manifests.entries(ref, snapshot)}
+        removed = each.manifests.removed(snapshot)
+        for ref in snapshot.manifests:
+            found |= {*each.manifests.live(ref, snapshot, removed.get(ref.path, 0)).column("path").to_pylist()}
     return found
 
 

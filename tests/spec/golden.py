@@ -18,7 +18,7 @@ from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format.change import Advance, Overwrite, Prepared, Write
 from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
-from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.format.fields import ArrayType, Field, MapType, Partitioned, Schema, StructType
 from manifestcommit.format.snapshot import (
     Author,
     Commit,
@@ -562,7 +562,7 @@ def to_json(document: Any) -> bytes:
 
 def write() -> None:
     """Write every golden object anew."""
-    table = manifest_table.to_table(LISTED, schema=SCHEMA, partition_by=(DAY, CARRIER))
+    table = manifest_table.to_table(LISTED, Partitioned(SCHEMA, (DAY, CARRIER)))
     (FOLDER / FILES[MANIFEST]).write_bytes(to_parquet(table))
     for path, columns in RUNS.items():
         run = pa.table({name: pa.array(column, _RUN_TYPES.get(name, pa.string())) for name, column in columns.items()})
