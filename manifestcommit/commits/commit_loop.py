@@ -43,7 +43,7 @@ from ..format.change import (
 )
 from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
-from ..format.fields import FieldType, Schema, WireValue, relaxed
+from ..format.fields import Schema, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
 from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
 from ..log.table_context import (
@@ -252,21 +252,17 @@ def _removed_rows(
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
     types = manifest_table.partition_types(snapshot)
-    for index, (each, kind) in enumerate(zip(snapshot.partition_by, types, strict=True)):
-        if each in touch and not _between(ref, index, touch[each], kind):
-            return False
+    bounds = zip(snapshot.partition_by, types, ref.lower, ref.upper, ref.nulls, strict=True)
+    for id, kind, lower, upper, has_nulls in bounds:
+        value = touch.get(id)
+        if value is None:
+            if id in touch and not has_nulls:
+                return False
+        elif lower is not None and upper is not None:  # unknown ones rule nothing out
+            low, wanted, high = (values.order_key(each, kind) for each in (lower, value, upper))
+            if not low <= wanted <= high:
+                return False
     return True
-
-
-def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
-    if value is None:
-        return ref.nulls[index]
-    if ref.lower[index] is None or ref.upper[index] is None:
-        return True  # bounds that are not known rule nothing out
-    low, high, wanted = (
-        values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
-    )
-    return bool(low <= wanted <= high)
 
 
 def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
@@ -487,11 +483,8 @@ class GroupCommit:
                     break
             if len(carried.commits) == MAX_CARRIED or reads <= 0:
                 break
-        return (
-            carried
-            if carried.commits and self._still_holds(carried.snapshot, own, found)
-            else alone
-        )
+        holds = carried.commits and self._still_holds(carried.snapshot, own, found)
+        return carried if holds else alone
 
     def _timed(self, request: Callable[[], _Result]) -> _Result:
         began_us = self._ctx.env.now_us()

@@ -119,11 +119,7 @@ def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
             job_id=job,
             reason=f"versions from {since} on, which may carry it, expired while they were read",
         )
-    return (
-        Outcome(kind="fenced", job_id=job)
-        if carrier is None
-        else Outcome(kind="committed", job_id=job, version=carrier)
-    )
+    return Outcome(kind="fenced" if carrier is None else "committed", job_id=job, version=carrier)
 
 
 def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:

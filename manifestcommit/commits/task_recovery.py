@@ -242,11 +242,8 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
         name = object_names.parse_job_id(job)
     except ValueError:
         return None
-    return (
-        name.birth
-        if name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
-        else None
-    )
+    is_near = snapshot.fence <= name.birth <= snapshot.version
+    return name.birth if is_near and name.table_id == snapshot.table_id else None
 
 
 def _read(store: Store, name: str) -> bytes | None:

@@ -64,14 +64,12 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     job: str
     state: State
     version: int | None = None
-    since: float
     size_bytes: int
+    since: float
     together: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        # what is typed again comes first
-        names = ("job", "state", "version", "size_bytes", "since", "together")
-        return line("JobInfo", [(name, getattr(self, name)) for name in names])
+    def __repr__(self) -> str:  # what is typed again comes first, however long it is
+        return line("JobInfo", msgspec.structs.asdict(self).items())
 
 
 def is_published(ctx: TableContext, job: str) -> bool:

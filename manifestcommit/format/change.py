@@ -69,18 +69,11 @@ def find_mismatch(
 ) -> WatermarkMismatch | None:
     """The first advance that does not start exactly at its source's current watermark; None: all
     do. [WM2]"""
-    position: dict[str, Position] = {}
+    # A source with an origin and no position was rolled back to before its first advance. [WM1]
+    position: dict[str, Position] = {**dict.fromkeys(origins), **watermarks}
     for advance in advances:
-        # A source with an origin and no position was rolled back to before its first advance. [WM1]
-        known = (
-            advance.source in position or advance.source in watermarks or advance.source in origins
-        )
-        have = (
-            position[advance.source]
-            if advance.source in position
-            else watermarks.get(advance.source)
-        )
-        if known and have != advance.start:
+        have = position.get(advance.source)
+        if advance.source in position and have != advance.start:
             return WatermarkMismatch(
                 kind=_kind(have, advance.start),
                 source=advance.source,
@@ -125,11 +118,8 @@ def rewind_origins(
     if to is None:
         return {name: origin for name, origin in origins.items() if name != source}
     origin = origins.get(source)
-    return (
-        {**origins, source: to}
-        if isinstance(origin, int) and isinstance(to, int) and to < origin
-        else dict(origins)
-    )
+    is_earlier = isinstance(origin, int) and isinstance(to, int) and to < origin
+    return {**origins, source: to} if is_earlier else dict(origins)
 
 
 def first_origin(origins: Sequence[Position]) -> Position:
@@ -450,13 +440,9 @@ def advanced_of(change: Write) -> dict[str, tuple[Position, int | str]]:
 
 def declared_scope(overwrite: Overwrite | None) -> object:
     """The partitions that an overwrite names, in the form that `declaration` compares. [KY1]"""
-    if overwrite is None:
-        return None
-    return (
-        "dynamic"
-        if overwrite.dynamic
-        else [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
-    )
+    if overwrite is None or overwrite.dynamic:
+        return overwrite and "dynamic"
+    return [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
 
 
 def declaration(

@@ -91,7 +91,14 @@ def _untuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str
 
 def _walk(raw: Any, kind: Any, one: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _walk_struct(raw, kind, one)
+        if not isinstance(raw, dict):
+            return raw
+        members, known = _members(kind)
+        walked = {
+            name: _walk(value, members[name], one) if name in members else value
+            for name, value in raw.items()
+        }
+        return one(walked, known)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(raw, list | tuple):
         return [_walk(item, arguments[0], one) for item in raw]
@@ -101,17 +108,6 @@ def _walk(raw: Any, kind: Any, one: Any) -> Any:
         chosen = [a for a in arguments if _is_tagged(a, raw)]
         return _walk(raw, chosen[0], one) if chosen else raw
     return raw
-
-
-def _walk_struct(raw: Any, kind: type[msgspec.Struct], one: Any) -> Any:
-    if not isinstance(raw, dict):
-        return raw
-    members, known = _members(kind)
-    walked = {
-        name: _walk(value, members[name], one) if name in members else value
-        for name, value in raw.items()
-    }
-    return one(walked, known)
 
 
 def _is_tagged(kind: Any, raw: dict[str, Any]) -> bool:

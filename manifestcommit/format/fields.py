@@ -558,21 +558,16 @@ def map_field(
     of names."""
     path = (*parent, field.name)
     inside = [map_field(member, change, path) for member in members(field.type)]
+    if isinstance(field.type, MapType):
+        # a key is never nullable, whatever the change returns
+        inside[0] = msgspec.structs.replace(inside[0], nullable=field.type.key.nullable)
     return change(path, msgspec.structs.replace(field, type=with_members(field.type, inside)))
 
 
 def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
     """Apply the change to every field, nested ones before their parents."""
-
-    def changed(field: Field) -> Field:
-        inside = [changed(inner) for inner in members(field.type)]
-        if isinstance(field.type, MapType):
-            # a key is never nullable, whatever the change returns
-            nullable = field.type.key.nullable
-            inside[0] = msgspec.structs.replace(inside[0], nullable=nullable)
-        return change(msgspec.structs.replace(field, type=with_members(field.type, inside)))
-
-    return msgspec.structs.replace(schema, fields=tuple(changed(field) for field in schema.fields))
+    changed = (map_field(field, lambda _, inner: change(inner)) for field in schema.fields)
+    return msgspec.structs.replace(schema, fields=tuple(changed))
 
 
 def relaxed(schema: Schema) -> Schema:

@@ -79,7 +79,7 @@ def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
     }
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
-        columns[name] = pa.array([_footer_out(entry.footer) for entry in entries], kind)
+        columns[name] = pa.array([msgspec.to_builtins(each.footer) for each in entries], kind)
     for index, (field_id, kind) in enumerate(
         zip(of.partition_by, partition_types(of), strict=True)
     ):
@@ -97,10 +97,6 @@ def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
 def _extra_out(entry: Entry) -> str | None:
     members = {**entry.extra, **({SORTED: entry.sorted} if entry.sorted else {})}
     return msgspec.json.encode(members).decode() if members else None
-
-
-def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and each > 0 for each in value)
 
 
 def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
@@ -215,7 +211,8 @@ def check_rows(table: pa.Table) -> None:
             members = _json(text)
             if not isinstance(members, dict):
                 raise ValueError("its column 'extra' holds something else than members")
-            if not _are_ids(members.get(SORTED, [])):
+            ids = members.get(SORTED, [])
+            if not (isinstance(ids, list) and all(type(id) is int and id > 0 for id in ids)):
                 raise ValueError(f"its column 'extra' has a member {SORTED!r} that is no field ids")
     if "sources" in present:
         _check_sources(table.column("sources"))
@@ -525,19 +522,12 @@ def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
     return column if column.type == wanted else column.cast(wanted)
 
 
-def _footer_out(footer: FooterRef | None) -> dict[str, int | str] | None:
-    return None if footer is None else {"bytes": footer.bytes, "digest": footer.digest}
-
-
 def footers_in(table: pa.Table) -> list[FooterRef | None]:
     """The footer of each entry of a manifest's table, as far as entries have one. [OB13]"""
     name, _ = FOOTER
     if name not in table.column_names:
         return [None] * table.num_rows
-    return [
-        None if row is None else FooterRef(bytes=row["bytes"], digest=row["digest"])
-        for row in table.column(name).to_pylist()
-    ]
+    return [None if row is None else FooterRef(**row) for row in table.column(name).to_pylist()]
 
 
 def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:

@@ -189,11 +189,9 @@ def job_of_own_name(path: str) -> str | None:
     """The job whose data file has exactly this name, in any folder; not that of a copy. [DF1]"""
     job = job_of_data_file(path)
     name = path.rpartition("/")[2]
-    return (
-        job
-        if job is not None and _DATA_FILE.fullmatch(name[: -len(job) - len(_DATA_FILE_ENDS)])
-        else None
-    )
+    if job is None or not _DATA_FILE.fullmatch(name[: -len(job) - len(_DATA_FILE_ENDS)]):
+        return None
+    return job
 
 
 def job_of_manifest(name: str) -> str:

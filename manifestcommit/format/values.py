@@ -257,24 +257,19 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ..
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
-        return "timestamp" if _has_zone(type, path) else "timestamp_ntz"
+        try:
+            return "timestamp_ntz" if type.tz is None else "timestamp"
+        except UnicodeDecodeError:  # a damaged schema may name a zone that is not text
+            raise UnsupportedTypeError(
+                f"Column {show_path(path)} is a timestamp whose time zone is not UTF-8. Write it "
+                "again with the name of a time zone, such as UTC."
+            ) from None
     if pa.types.is_fixed_size_binary(type):
         return "binary"
     raise UnsupportedTypeError(
         f"Column {show_path(path)} has the Arrow type {type}, which cannot be stored so that every "
         "reader gets it back. Cast it to a supported type or drop it before writing."
     )
-
-
-def _has_zone(type: pa.DataType, path: tuple[str, ...]) -> bool:
-    """Whether a timestamp has a time zone; a damaged schema may name one that is not text."""
-    try:
-        return type.tz is not None
-    except UnicodeDecodeError:
-        raise UnsupportedTypeError(
-            f"Column {show_path(path)} is a timestamp whose time zone is not UTF-8. Write it again "
-            "with the name of a time zone, such as UTC."
-        ) from None
 
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
@@ -802,11 +797,9 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
         return date.fromordinal(days + _EPOCH_ORDINAL) if days in _DATE_RANGE else days
     if type in MOMENTS:
         moment = _moment(_of(int, wire))
-        return (
-            moment.replace(tzinfo=UTC)
-            if type == "timestamp" and isinstance(moment, datetime)
-            else moment
-        )
+        if type == "timestamp" and isinstance(moment, datetime):
+            return moment.replace(tzinfo=UTC)
+        return moment
     if type in INTERVALS:
         return timedelta(microseconds=_of(int, wire))
     if isinstance(type, str) and (parts := decimal_parts(type)) is not None:
@@ -887,11 +880,9 @@ def _decimal_text(value: Any, precision: int, scale: int) -> str | None:
 
 
 def _binary_wire(value: Any) -> str | None:
-    return (
-        base64.b64encode(bytes(value)).decode("ascii")
-        if isinstance(value, (bytes, bytearray, memoryview))
-        else None
-    )
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        return None
+    return base64.b64encode(bytes(value)).decode("ascii")
 
 
 def _date_wire(value: Any) -> str | None:
@@ -951,11 +942,8 @@ def _interval_wire(value: Any) -> int | None:
 
 def _whole_micros(value: Any, span: timedelta) -> int | None:
     """The span in microseconds; None if a pandas value has nanoseconds beyond them."""
-    return (
-        None
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-        else span // _MICROSECOND
-    )
+    beyond = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    return None if beyond else span // _MICROSECOND
 
 
 _ENCODERS: dict[str, Callable[[Any], WireValue]] = {

@@ -5,7 +5,6 @@ because they never change. [OB6] [OB11]
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import io
 import mmap
@@ -69,8 +68,9 @@ class ManifestParts:
             self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
             self.metadata: Any = self._file.metadata
             self.schema: pa.Schema = self._file.schema_arrow
-            self._digests = _digests_in(self.metadata)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            known = (self.metadata.metadata or {}).get(CHUNKS, b"")
+            self._digests = base64.b64decode(known, validate=True)
+        except (pa.ArrowException, OSError, ValueError) as error:  # of base64, too
             raise self._damaged(str(error)) from None
         groups = [self.metadata.row_group(index) for index in range(self.metadata.num_row_groups)]
         self.sizes = [group.num_rows for group in groups]
@@ -192,15 +192,13 @@ def _longest(data: Any, metadata: Any, group: int, at: int) -> int:
     file = pq.ParquetFile(
         pa.BufferReader(pa.py_buffer(data)), metadata=metadata, read_dictionary=[path]
     )
-    column = file.read_row_group(group, columns=[path], use_threads=False).column(0)
-    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
-
-
-def _longest_in(values: Any) -> int:
-    while pa.types.is_nested(values.type):  # of one leaf
-        values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
-    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
-    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+    longest = 0
+    for values in file.read_row_group(group, columns=[path], use_threads=False).column(0).chunks:
+        while pa.types.is_nested(values.type):  # of one leaf
+            values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
+        texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+        longest = max(longest, pc.max(pc.binary_length(texts)).as_py() or 0)
+    return longest
 
 
 def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
@@ -229,13 +227,6 @@ def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
         for chunk in (group.column(index) for index in range(metadata.num_columns)):
             spans.append(chunk_span(chunk))
     return spans
-
-
-def _digests_in(metadata: Any) -> bytes:
-    try:
-        return base64.b64decode((metadata.metadata or {}).get(CHUNKS, b""), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"the digests of its chunks are not base64: {error}") from None
 
 
 def _digest(chunk: memoryview) -> bytes:
@@ -554,9 +545,8 @@ def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
         for name in table.column_names
         if name in _REPEATED or name.partition(".")[0] in _REPEATED
     ]
-    packed = [
-        name for name in small if name not in repeated and _is_whole(table.schema.field(name).type)
-    ]
+    kinds = {name: table.schema.field(name).type for name in small if name not in repeated}
+    packed = [name for name, kind in kinds.items() if any(is_kind(kind) for is_kind in _WHOLE)]
     data = to_parquet(
         table.select([*small, *(name for name in table.column_names if name not in small)]),
         use_dictionary=[
@@ -573,13 +563,7 @@ def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
 
 _COUNTS = ("rows", "bytes", "added")
 _REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
-
-
-def _is_whole(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_integer(kind) or t.is_date32(kind) or t.is_timestamp(kind) or t.is_duration(kind)
-    )
+_WHOLE = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_duration)
 
 
 def to_parquet(table: pa.Table, **options: Any) -> bytes:

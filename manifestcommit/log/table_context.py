@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -459,7 +459,8 @@ def check_free_root(store: Store) -> None:
         is_version = (
             bool(rest) and object_names.parse_version(object_names.VERSIONS + rest) is not None
         )
-        if not is_version and _is_hidden(info.name):
+        # names that every reader of a folder skips, such as _SUCCESS or .DS_Store
+        if not is_version and any(part.startswith(("_", ".")) for part in info.name.split("/")):
             continue
         around = inner if is_version else _table_around(store, info.name)
         if around is not None:
@@ -531,11 +532,6 @@ def _holds_versions(store: Store, folder: str) -> bool:
         object_names.parse_version(info.name.removeprefix(folder))
         for info in store.list(folder + object_names.VERSIONS)
     )
-
-
-def _is_hidden(name: str) -> bool:
-    """Names that every reader of a folder skips, such as _SUCCESS or .DS_Store."""
-    return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
@@ -619,7 +615,9 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     first = head.snapshot
     if source not in first.watermarks:
         return
-    for newer, older in _pairs(ctx, head):
+    for newer, older in pairwise(chain(_ancestors(ctx, head), (None,))):
+        if newer is None or (older is None and newer.version > 1):
+            break
         yield from _moves(newer, source, older)
         if older is None or source not in older.watermarks:
             return
@@ -629,17 +627,6 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
         f"where source {source!r} was at "
         f"{first.watermarks[source]!r} already; what moved it before is no longer known"
     )
-
-
-def _pairs(ctx: TableContext, head: Head) -> Iterator[tuple[Snapshot, Snapshot | None]]:
-    """Each version and the one before, newest first; None: it is the first."""
-    newer: Snapshot | None = None
-    for older in _ancestors(ctx, head):
-        if newer is not None:
-            yield newer, older
-        newer = older
-    if newer is not None and newer.version == 1:
-        yield newer, None
 
 
 def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:

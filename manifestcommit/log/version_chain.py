@@ -380,7 +380,9 @@ def _newest_object(
             above = list_above(store, start)
         if not above.versions:
             return None
-        strays = _strays(above, others)
+        # of tables that have no marker in this listing
+        known = others.keys() & {*above.versions}
+        strays = {each for each in known if others[each].snapshot.table_id not in above.tables}
         left = [version for version in above.versions if version not in strays]
         if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
             raise cast(
@@ -396,7 +398,9 @@ def _newest_object(
             if head.etag in ("", etag):
                 return _beside_others(head, others, above, etag)
             head = None  # others put another object in its place, as one who restores a table does
-        if head is not None and tried > _CALM and _is_built_upon(store, head):
+        # the next version was built on these bytes, as on no expired one made again
+        next_one = read_object(store, head.version + 1) if head and tried > _CALM else None
+        if head and next_one is not None and next_one.snapshot.parent_digest == head.digest:
             return _beside_others(head, others, above, "")
         head = _highest_own(store, above, left, others, head)
         if head is not None:
@@ -406,15 +410,6 @@ def _newest_object(
         f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
         "is the table being removed?"
     )
-
-
-def _strays(above: VersionListing, others: Mapping[int, Head]) -> Set[int]:
-    """Which of these objects, read before the listing, are of tables that have no marker there."""
-    return {
-        version
-        for version in others.keys() & {*above.versions}
-        if others[version].snapshot.table_id not in above.tables
-    }
 
 
 def _highest_own(
@@ -463,12 +458,6 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
             f"from {chain[0]} on some are missing"
         )
         raise codec.damaged(name, reason)
-
-
-def _is_built_upon(store: Store, head: Head) -> bool:
-    """Whether the next version was built on these bytes, as on no expired one made again."""
-    above = read_object(store, head.version + 1)
-    return above is not None and above.snapshot.parent_digest == head.digest
 
 
 def list_versions(store: Store, start: int = 0) -> list[int]:
@@ -699,15 +688,11 @@ def choose_version(
             raise wrong("version", version, "a whole number from 1 on")
         return version
     if tag is not None:
-        return _tagged_version(head.snapshot, tag, store.url)
+        if tag not in head.snapshot.tags:
+            known = ", ".join(sorted(head.snapshot.tags)) or "none"
+            raise VersionNotFoundError(f"{store.url} has no tag {tag!r}; it has: {known}")
+        return head.snapshot.tags[tag].version
     return None if as_of is None else _version_at(store, head, to_micros(as_of))
-
-
-def _tagged_version(snapshot: Snapshot, tag: str, url: str) -> int:
-    if tag not in snapshot.tags:
-        known = ", ".join(sorted(snapshot.tags)) or "none"
-        raise VersionNotFoundError(f"{url} has no tag {tag!r}; it has: {known}")
-    return snapshot.tags[tag].version
 
 
 def _version_at(store: Store, head: Head, moment: int) -> int:

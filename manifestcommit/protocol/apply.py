@@ -266,6 +266,7 @@ def apply(
         summary=change.summary,
     )
     made, record = _changed(head, change, inputs, record)
+    known = head.proven if not store or store in head.proven else (*head.proven, store)
     at = max(now_us, head.committed_at)
     data_at, advanced_at = _fed(head, made, change, record, at)
     # also where the change was prepared before the property was set
@@ -287,7 +288,7 @@ def apply(
         advanced_at=advanced_at,
         recent_jobs={**made.recent_jobs, change.job: head.version + 1},
         provisional=False,
-        proven=_proven(head, store),
+        proven=known[-_STORES_KEPT:],
     )
 
 
@@ -404,12 +405,6 @@ def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
     )
 
 
-def _proven(head: Snapshot, store: str) -> tuple[str, ...]:
-    if not store or store in head.proven:
-        return head.proven
-    return (*head.proven, store)[-_STORES_KEPT:]
-
-
 def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
     return msgspec.structs.replace(
         summary,
@@ -453,11 +448,9 @@ def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
 
 def _tags(head: Snapshot, edit: TagEdit) -> dict[str, Tag]:
     others = {name: tag for name, tag in head.tags.items() if name != edit.name}
-    return (
-        others
-        if edit.version is None
-        else {**others, edit.name: Tag(version=edit.version, until=edit.until)}
-    )
+    if edit.version is None:
+        return others
+    return {**others, edit.name: Tag(version=edit.version, until=edit.until)}
 
 
 def _retained(head: Snapshot, retention: Retention) -> Snapshot:
@@ -733,22 +726,17 @@ def runs_to_merge(runs: Sequence[RunRef], budgets: Budgets) -> tuple[RunRef, ...
 
 
 def _full_tier(sized: Sequence[tuple[_Ref, int]], limit: int, fan_in: int) -> tuple[_Ref, ...]:
-    tiers: dict[int, list[tuple[_Ref, int]]] = {}
+    tiers: dict[int, list[_Ref]] = {}
     for ref, size in sized:
         if size * fan_in <= limit:
-            tiers.setdefault(_tier(size, fan_in), []).append((ref, size))
+            tier = 0
+            while size >= fan_in:
+                size, tier = size // fan_in, tier + 1
+            tiers.setdefault(tier, []).append(ref)
     full = [tier for tier, members in sorted(tiers.items()) if len(members) >= fan_in]
     if not full:
         return ()
-    return tuple(ref for ref, _ in tiers[full[0]][:fan_in])
-
-
-def _tier(size: int, fan_in: int) -> int:
-    tier = 0
-    while size >= fan_in:
-        size //= fan_in
-        tier += 1
-    return tier
+    return tuple(tiers[full[0]][:fan_in])
 
 
 # How a job lays out its files: their columns and partitioning, and the partitions that they

@@ -309,24 +309,15 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
         old, new = parent.watermarks.get(source), child.watermarks.get(source)
         if old == new or old is None:
             continue
+        text = ""
         if new is None:
-            yield finding(
-                "watermark_moved",
-                name,
-                f"source {source!r}, which was at {as_text(old)}, is gone without a rewind",
-            )
+            text = f"source {source!r}, which was at {as_text(old)}, is gone without a rewind"
         elif type(old) is not type(new):
-            text = (
-                f"source {source!r} went from {as_text(old)} to {as_text(new)}, which is of "
-                "another kind"
-            )
-            yield finding("watermark_moved", name, text)
+            text = f"source {source!r} went from {as_text(old)} to {as_text(new)}, of another kind"
         elif isinstance(old, int) and isinstance(new, int) and new < old:
-            yield finding(
-                "watermark_moved",
-                name,
-                f"source {source!r} went back from {old} to {new} without a rewind",
-            )
+            text = f"source {source!r} went back from {old} to {new} without a rewind"
+        if text:
+            yield finding("watermark_moved", name, text)
     still = {"gc", "tag", "give_up", "schema", "settle", "properties"}
     if (
         all(commit.operation in still for commit in child.commits)

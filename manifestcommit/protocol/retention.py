@@ -225,11 +225,7 @@ def classify(
     if name.startswith(object_names.JOBS):
         return _of_job(object_names.job_of_handed(name), "job object", horizon, is_reached=False)
     if name.startswith(object_names.PROBES):
-        return (
-            Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
-            if is_old
-            else _KEPT_METADATA
-        )
+        return _OLD_PROBE if is_old else _KEPT_METADATA
     return _unknown("nothing that this release knows")
 
 
@@ -311,6 +307,7 @@ def classify_unfinished(
 
 _KEPT = Verdict(action="keep", kind="data file")
 _KEPT_METADATA = Verdict(action="keep", kind="metadata")
+_OLD_PROBE = Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
 _UNFINISHED = Verdict(action="leave", kind="unfinished output")
 _FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
 _COPY = Verdict(
@@ -379,28 +376,19 @@ def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:
-    return (
-        job
-        if object_names.is_job_id(job) and object_names.parse_job_id(job).table_id in horizon.own
-        else None
-    )
+    is_job = object_names.is_job_id(job)
+    return job if is_job and object_names.parse_job_id(job).table_id in horizon.own else None
 
 
 def _version(name: str, horizon: Horizon) -> Verdict:
     version = object_names.parse_version(name)
     if version is None:
-        if (table_id := object_names.parse_marker(name)) is not None:
-            return (
-                _KEPT_METADATA
-                if table_id == horizon.table_id
-                else _unknown(f"it is the marker of another table, {table_id}")
-            )
-        job = object_names.parse_intent(name)
-        return (
-            _unknown("no name of a version")
-            if job is None
-            else _of_job(job, "intent", horizon, is_reached=False)
-        )
+        table_id, job = object_names.parse_marker(name), object_names.parse_intent(name)
+        if job is not None:
+            return _of_job(job, "intent", horizon, is_reached=False)
+        if table_id in (None, horizon.table_id):
+            return _KEPT_METADATA if table_id else _unknown("no name of a version")
+        return _unknown(f"it is the marker of another table, {table_id}")
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
     return Verdict(
