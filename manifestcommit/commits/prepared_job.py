@@ -21,6 +21,7 @@ from ..format.change import (
     Write,
     is_declared,
     joint_declaration,
+    merged,
 )
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.fields import Partitioned, Schema, lowest_version
@@ -478,8 +479,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version, which no reader compares with that home."""
-        homes = {each: record for each, record in snapshot.homes.items() if each != self.home}
-        return msgspec.structs.replace(snapshot, homes=homes)
+        return msgspec.structs.replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
 
 
 Part = Member | Decision | Settlement

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from .snapshot import (
 
 
 Position: TypeAlias = int | str | None
+_T = TypeVar("_T")
 
 
 class Advance(Closed, frozen=True, kw_only=True):
@@ -103,12 +104,9 @@ def note_origins(
     return {**origins, **new}
 
 
-def rewind_watermarks(
-    watermarks: Mapping[str, int | str], source: str, to: Position
-) -> dict[str, int | str]:
-    """The watermarks with one source set back to `to`, or removed. [WM5]"""
-    others = {name: position for name, position in watermarks.items() if name != source}
-    return others if to is None else {**others, source: to}
+def merged(before: Mapping[str, _T], edits: Mapping[str, _T | None]) -> dict[str, _T]:
+    """The members with these edits, of which None takes one away."""
+    return {name: each for name, each in {**before, **edits}.items() if each is not None}
 
 
 def rewind_origins(

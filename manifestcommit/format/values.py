@@ -113,11 +113,6 @@ _FROM_ARROW: dict[pa.DataType, str] = {
 _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "boolean"}
 
 
-def arrow_type(type: FieldType) -> pa.DataType:
-    """The Arrow type of a column in data files: nullable, with field ids. [SC1] [SC2]"""
-    return _arrow_type(type, physical=True, ids=True)
-
-
 def marked_schemas(
     schema: Schema, table_id: str, url: str, version: int
 ) -> tuple[pa.Schema, pa.Schema]:
@@ -201,12 +196,14 @@ def is_variant(type: pa.DataType) -> bool:
 def _arrow_field(field: Field, *, physical: bool, ids: bool) -> pa.Field:
     return pa.field(
         field.file_name if physical else field.name,
-        _arrow_type(field.type, physical=physical, ids=ids),
+        arrow_type(field.type, physical=physical, ids=ids),
         metadata={FIELD_ID: b"%d" % field.id} if ids else None,
     )
 
 
-def _arrow_type(type: FieldType, *, physical: bool, ids: bool) -> pa.DataType:
+def arrow_type(type: FieldType, *, physical: bool = True, ids: bool = True) -> pa.DataType:
+    """The Arrow type of a column, as in data files unless said otherwise: nullable. [SC1] [SC2]"""
+
     def member(field: Field) -> pa.Field:
         return _arrow_field(field, physical=physical, ids=ids)
 

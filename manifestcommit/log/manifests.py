@@ -384,17 +384,14 @@ class ManifestReader:
             raise codec.damaged(ref.path, reason)
         return table
 
-    def lookup(
-        self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema
-    ) -> dict[str, object] | None:
+    def lookup(self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema) -> dict[str, Any] | None:
         """The row of a spilled key or job; None: none. A request per fitting run. [OB11]"""
         for run in reversed(runs):
             if run.first <= wanted <= run.last:
                 table = self.run(run, kind)
                 at = pc.index(table.column(0), wanted).as_py()
                 if at >= 0:
-                    row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
-                    return row
+                    return dict(table.slice(at, 1).to_pylist()[0])
         return None
 
     def job(
@@ -402,12 +399,12 @@ class ManifestReader:
     ) -> tuple[Literal["committed", "aborted"] | None, int | None]:
         """A job's record, inlined or (with `runs`) spilled: state and version. [CM1] [OB11]"""
         if job in snapshot.recent_jobs:
-            version: object = snapshot.recent_jobs[job]
+            version = snapshot.recent_jobs[job]
         elif runs and (row := self.lookup(snapshot.job_runs, job, JOB_RUN)) is not None:
             version = row["version"]
         else:
             return None, None
-        return ("aborted", None) if version is None else ("committed", int(str(version)))
+        return ("aborted", None) if version is None else ("committed", version)
 
     def columns(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]

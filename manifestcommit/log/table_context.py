@@ -140,8 +140,6 @@ class TableContext:
         self.env: Env = env or getattr(store, "env", None) or SystemEnv()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
-        # key -> runs without it; runs never change
-        self.absent_keys: dict[str, set[str]] = {}
         self._has_proven = False
         self.tally = StoreCounters(store)
         self.writer = WRITER
@@ -539,8 +537,8 @@ def _holds_versions(store: Store, folder: str) -> bool:
 
 
 def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten. A
-    run that lacks the key is read only once. [KY1] [WM5]"""
+    """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten.
+    [KY1] [WM5]"""
     record = find_record(ctx, snapshot, key)
     return record if record is not None and record.digest else None
 
@@ -563,17 +561,11 @@ def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecor
 
 def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
-    absent = ctx.absent_keys.setdefault(key, set())
-    newest: KeyRecord | None = None
-    for run in snapshot.key_runs:
-        if run.path in absent:
-            continue
-        row = ctx.manifests.lookup((run,), key, KEY_RUN)
-        if row is None:
-            absent.add(run.path)
-        elif newest is None or int(str(row["version"])) > newest.version:
-            newest = KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
-    return newest
+    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
+    newest = max(filter(None, rows), key=lambda row: int(row["version"]), default=None)
+    if newest is None:
+        return None
+    return KeyRecord(version=newest["version"], digest=newest["digest"])
 
 
 def find_job_at(

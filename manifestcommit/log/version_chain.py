@@ -33,7 +33,7 @@ from ..format import codec, object_names
 from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot, is_far
 from ..protocol.conflict import is_readable
-from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
+from ..protocol.joint_outcome import attempt_of, member_outcome
 from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
@@ -127,7 +127,7 @@ def ask_fate(
         ) from error
     if home.table_id != member.pending.table_id:
         raise _unknown(store, member, f"another table is there, {home.table_id}")
-    if _place(home) >= _place(member):
+    if (home.rank, home.table_id) >= (member.rank, member.table_id):
         # no writer makes it; followed, homes might name each other without end
         raise CorruptMetadataError(
             f"{object_names.version_name(member.version)} at {store.url} names {at.url} as its "
@@ -179,10 +179,6 @@ def _unknown(store: Store, member: Snapshot, why: str) -> UndecidedError:
         f"changed. Restore that table, or read version {member.pending.base}; where it is lost for "
         "good, settle this one with an outcome (`manifestcommit settle`)."
     )
-
-
-def _place(snapshot: Snapshot) -> Participant:
-    return Participant(rank=snapshot.rank, table_id=snapshot.table_id)
 
 
 # the highest listed version is gone when it is fetched: the table was removed, or the version

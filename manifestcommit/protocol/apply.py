@@ -27,10 +27,10 @@ from ..format.change import (
     Write,
     advanced_of,
     first_origin,
+    merged,
     move,
     note_origins,
     rewind_origins,
-    rewind_watermarks,
 )
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
@@ -327,11 +327,20 @@ def _changed(
         case Write():
             return _written(head, change, inputs, record)
         case Rollback():
-            return _restored(head, change, record)
+            made = rolled_back(head, change.target, change.dropped, change.dropped_before)
+            return made, msgspec.structs.replace(
+                record,
+                touched=bounded(change.touched),
+                reason=change.reason,
+                restored=change.target.version,
+                summary=_summary(change.summary, change.given, change.taken),
+            )
         case Rewind():
             return _rewound(head, change), msgspec.structs.replace(record, reason=change.reason)
         case TagEdit():
-            return msgspec.structs.replace(head, tags=_tags(head, change)), record
+            tag = change.version and Tag(version=change.version, until=change.until)
+            tags = merged(head.tags, {change.name: tag or None})
+            return msgspec.structs.replace(head, tags=tags), record
         case Retention():
             return _retained(head, change), record
         case Abort():
@@ -367,7 +376,7 @@ def _written(
         origins=note_origins(head.origins, head.watermarks, change.advances),
         keys=_keys(head, change),
         streams=_streams(head, change),
-        properties=_properties(head, change),
+        properties=merged(head.properties, change.properties),
         constraints=constraints_after(head, change),
         totals=head.totals.plus(gained).plus(taken, -1),
     )
@@ -381,23 +390,12 @@ def _written(
     )
 
 
-def _restored(head: Snapshot, change: Rollback, record: Commit) -> tuple[Snapshot, Commit]:
-    made = rolled_back(head, change.target, change.dropped, change.dropped_before)
-    return made, msgspec.structs.replace(
-        record,
-        touched=bounded(change.touched),
-        reason=change.reason,
-        restored=change.target.version,
-        summary=_summary(change.summary, change.given, change.taken),
-    )
-
-
 def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
     version, source = head.version + 1, change.source
     dropped = {key: KeyRecord(version=version, digest="") for key in sorted(change.keys)}
     return msgspec.structs.replace(
         head,
-        watermarks=rewind_watermarks(head.watermarks, source, change.to),
+        watermarks=merged(head.watermarks, {source: change.to}),
         origins=rewind_origins(head.origins, source, change.to),
         forgotten=_forgotten(head, change),
         keys={**head.keys, **dropped},
@@ -444,13 +442,6 @@ def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
     if before is not None and all(record.query != before.query for record in streams.values()):
         streams[free_name(streams, batch.name, before.query)] = before
     return streams
-
-
-def _tags(head: Snapshot, edit: TagEdit) -> dict[str, Tag]:
-    others = {name: tag for name, tag in head.tags.items() if name != edit.name}
-    if edit.version is None:
-        return others
-    return {**others, edit.name: Tag(version=edit.version, until=edit.until)}
 
 
 def _retained(head: Snapshot, retention: Retention) -> Snapshot:
@@ -621,15 +612,7 @@ def _former_folders(
 
 def constraints_after(head: Snapshot, change: Write) -> dict[str, Constraint]:
     """The constraints of the version after `head` with this change. [CK3]"""
-    if not change.constrain:
-        return head.constraints
-    merged = {**head.constraints, **change.constrain}
-    return {name: constraint for name, constraint in merged.items() if constraint is not None}
-
-
-def _properties(head: Snapshot, change: Write) -> dict[str, str]:
-    merged = {**head.properties, **change.properties}
-    return {name: value for name, value in merged.items() if value is not None}
+    return merged(head.constraints, change.constrain) if change.constrain else head.constraints
 
 
 # When inlined parts of a snapshot move to objects of their own, and when small objects are merged.

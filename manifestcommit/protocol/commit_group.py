@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -22,6 +22,11 @@ MAX_CARRIED_BYTES = 1 << 20  # bytes of their documents together, at most
 # In versions. A waiting job is carried within the next few. One with an older base version may be
 # dead, and probably conflicts with what has been committed.
 _YOUNG = 8
+# All members of a change that a plain append may have, beside its operation.
+_PLAIN = (
+    *("job", "birth", "message", "metadata", "author", "key", "declared", "schema", "partition_by"),
+    *("add", "add_manifests", "touched", "advances", "checked", "summary"),
+)
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,24 +52,8 @@ def is_plain(change: Change) -> TypeGuard[Write]:
     """
     if not isinstance(change, Write):
         return False
-    known = Write(
-        job=change.job,
-        birth=change.birth,
-        operation="append",
-        message=change.message,
-        metadata=change.metadata,
-        author=change.author,
-        key=change.key,
-        declared=change.declared,
-        schema=change.schema,
-        partition_by=change.partition_by,
-        add=change.add,
-        add_manifests=change.add_manifests,
-        touched=change.touched,
-        advances=change.advances,
-        checked=change.checked,
-        summary=change.summary,
-    )
+    members: dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
+    known = Write(operation="append", **members)
     lists = bool(change.add or change.add_manifests)
     if change != known or (lists and (change.schema is None or change.partition_by is None)):
         return False
