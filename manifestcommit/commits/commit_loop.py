@@ -71,21 +71,8 @@ from ..log.version_chain import (
     read_object,
     side_by_side,
 )
+from ..protocol import commit_group
 from ..protocol.apply import above_taken, apply, create
-from ..protocol.commit_group import (
-    MAX_CARRIED,
-    MAX_CARRIED_BYTES,
-    CombinedCommit,
-    Intent,
-    applies,
-    carries_others,
-    carry,
-    complete,
-    crowds,
-    in_order,
-    is_plain,
-    may_wait,
-)
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
@@ -303,7 +290,7 @@ _Result = TypeVar("_Result")
 LOG = logging.getLogger("manifestcommit.jobs")
 # intents that are read for one create: many in front that can not be carried shall hide none behind
 # them
-_READS = 4 * MAX_CARRIED
+_READS = 4 * commit_group.MAX_CARRIED
 _READERS = 16
 _TURNS = 8  # that a job waits for at most, once it has asked for help, before it contends by itself
 _TURNS_OF_EACH = 2  # who goes before it
@@ -345,7 +332,7 @@ class GroupCommit:
         self.is_published = committers is Committers.ANY_WRITER
         self._is_there = self.is_published  # the job's own intent, as far as is known
         # they never change; None: nothing that can be carried
-        self._read: dict[str, Intent | None] = {}
+        self._read: dict[str, commit_group.Intent | None] = {}
 
     def saw(self, intents: Mapping[str, int]) -> None:
         """What the last list showed: job -> bytes of its intent."""
@@ -359,17 +346,17 @@ class GroupCommit:
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
         return any(
-            job != self._job and self._can_wait(head, job) and crowds(head, job)
+            job != self._job and self._can_wait(head, job) and commit_group.crowds(head, job)
             for job in self._waiting
         )
 
     def _ahead(self, head: Snapshot) -> int:
         """How many who may still be carried go before this job, having begun earlier; none where it
         has not asked, or is decided. [CM20]"""
-        if not self.is_published or not may_wait(head, self._job):
+        if not self.is_published or not commit_group.may_wait(head, self._job):
             return 0
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
-        return in_order(waiting).index(self._job)
+        return commit_group.in_order(waiting).index(self._job)
 
     def ask_first(self, head: Head, change: Change) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
@@ -394,7 +381,7 @@ class GroupCommit:
         if not self._may_publish:
             return False
         self._may_publish = False
-        if not is_plain(change):
+        if not commit_group.is_plain(change):
             return False
         env = self._ctx.env
         own = msgspec.structs.replace(change, summary=self._meter.summary())
@@ -453,23 +440,23 @@ class GroupCommit:
             with contextlib.suppress(StoreError):
                 self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
-    def carry(self, head: Snapshot, own: Change, found: Inputs) -> CombinedCommit:
+    def carry(self, head: Snapshot, own: Change, found: Inputs) -> commit_group.CombinedCommit:
         """The head with those changes on top that others have published and that may come before
         this one's own. [CM20]
 
         One request for each intent that is seen for the first time; more where many are waiting
         that do not apply, up to a bound.
         """
-        alone = carried = CombinedCommit(snapshot=head)
-        if not self._waiting or not carries_others(own):
+        alone = carried = commit_group.CombinedCommit(snapshot=head)
+        if not self._waiting or not commit_group.carries_others(own):
             return alone
-        room, reads = MAX_CARRIED_BYTES, _READS
-        jobs = in_order(
+        room, reads = commit_group.MAX_CARRIED_BYTES, _READS
+        jobs = commit_group.in_order(
             job for job in self._waiting if job != self._job and self._can_wait(head, job)
         )
-        for start in range(0, len(jobs), MAX_CARRIED):
-            reads -= self._fetch(jobs[start : start + MAX_CARRIED], reads)
-            for job in jobs[start : start + MAX_CARRIED]:
+        for start in range(0, len(jobs), commit_group.MAX_CARRIED):
+            reads -= self._fetch(jobs[start : start + commit_group.MAX_CARRIED], reads)
+            for job in jobs[start : start + commit_group.MAX_CARRIED]:
                 waiting = self._read.get(job)
                 if (
                     waiting is None
@@ -479,9 +466,9 @@ class GroupCommit:
                     continue
                 carried = self._with(carried, waiting.change)
                 room -= waiting.size_bytes
-                if len(carried.commits) == MAX_CARRIED:
+                if len(carried.commits) == commit_group.MAX_CARRIED:
                     break
-            if len(carried.commits) == MAX_CARRIED or reads <= 0:
+            if len(carried.commits) == commit_group.MAX_CARRIED or reads <= 0:
                 break
         holds = carried.commits and self._still_holds(carried.snapshot, own, found)
         return carried if holds else alone
@@ -497,7 +484,7 @@ class GroupCommit:
         return (
             0 < self._waiting[job] <= codec.MAX_INTENT_BYTES
             and self._read.get(job, True) is not None
-            and may_wait(head, job)
+            and commit_group.may_wait(head, job)
         )
 
     def _fetch(self, jobs: list[str], most: int) -> int:
@@ -510,13 +497,15 @@ class GroupCommit:
 
     def _applies(self, state: Snapshot, change: Write) -> bool:
         record = find_record(self._ctx, state, change.key) if change.key is not None else None
-        fits = applies(state, change, record)
+        fits = commit_group.applies(state, change, record)
         return fits and self._ctx.manifests.job(state, change.job)[0] is None
 
-    def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
+    def _with(
+        self, carried: commit_group.CombinedCommit, change: Write
+    ) -> commit_group.CombinedCommit:
         env = self._ctx.env
         commit_id = f"{change.job}.{env.randomness(8).hex()}"
-        return carry(
+        return commit_group.carry(
             carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
         )
 
@@ -526,7 +515,7 @@ class GroupCommit:
         return is_new and find_conflict(state, own, found) is None
 
 
-def read_intent(store: Store, job: str) -> Intent | None:
+def read_intent(store: Store, job: str) -> commit_group.Intent | None:
     """What a job has published; None only where that is gone; else an error. [CM21]"""
     name = object_names.intent_name(job)
     try:
@@ -535,10 +524,10 @@ def read_intent(store: Store, job: str) -> Intent | None:
         )
     except FileNotFoundError:
         return None
-    return Intent(change=prepared.change, size_bytes=size_bytes)
+    return commit_group.Intent(change=prepared.change, size_bytes=size_bytes)
 
 
-def _readable_intent(store: Store, job: str) -> Intent | None:
+def _readable_intent(store: Store, job: str) -> commit_group.Intent | None:
     """As `read_intent`, for who helps: what cannot be read holds up nobody. [CM20]"""
     try:
         return read_intent(store, job)
@@ -997,7 +986,9 @@ class _CommitLoop:
             # as pyarrow's errors of values are
             try:
                 if carried.commits:
-                    made = complete(carried, self._made(carried.snapshot, change, inputs))
+                    made = commit_group.complete(
+                        carried, self._made(carried.snapshot, change, inputs)
+                    )
                     return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
                 LOG.warning(
@@ -1065,33 +1056,33 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base = self._ctx, self._head
+        ctx, base, own = self._ctx, self._head, mine.version
         list_base = partial(list_above, ctx.store, base.version)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, ctx.store, mine.version, mine.digest)
+            hint = partial(put_hint, ctx.store, own, mine.digest)
             above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
-        if base.version not in versions and (not versions or versions[-1] <= mine.version):
+        if (not versions or versions[-1] <= own) and base.version not in versions:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
-        if versions[-1] == mine.version:
-            return mine.version, msgspec.structs.replace(mine, etag=above.etag)
+        if versions[-1] == own:
+            return own, msgspec.structs.replace(mine, etag=above.etag)
         newest = self._newest(base, None)
         if newest.snapshot.table_id != mine.snapshot.table_id:
             raise removed(ctx, base, mine)
-        if (newest.top or newest).version < mine.version:
-            raise StoreError(f"version {mine.version} is gone; is the table being removed?")
+        if (newest.top or newest).version < own:
+            raise StoreError(f"version {own} is gone; is the table being removed?")
         state, version = ctx.manifests.job(newest.snapshot, mine.snapshot.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
             return version, newest
         # void: others have skipped an object there that was deleted since [LY15]
-        is_void = mine.version in newest.snapshot.void and not isinstance(self._part, Member)
-        counts = mine.version >= newest.snapshot.expired and not is_void
-        return (mine.version if counts else None), newest
+        is_void = own in newest.snapshot.void and not isinstance(self._part, Member)
+        counts = own >= newest.snapshot.expired and not is_void
+        return (own if counts else None), newest
 
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head, after those who go before this job had time to carry it along. [CM20]"""

@@ -239,9 +239,9 @@ class BasedOn:
     def version(self, head: Head | None, url: str) -> int | None:
         """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
         if self._said is None:
-            return (
-                None if head is None else lowest_version(self._marks, head.snapshot.table_id, url)
-            )
+            if head is None or not self._marks:
+                return None
+            return lowest_version(self._marks, head.snapshot.table_id, url)
         if head is None or self._said > head.version:
             has = (
                 "there is no table"

@@ -25,7 +25,6 @@ from .fields import Partitioned, Shape, check_schema, walk
 from .manifest_table import check_values
 from .object_names import (
     MANIFESTS,
-    UnsafePathError,
     check_path,
     intent_name,
     job_of_data_file,
@@ -218,7 +217,7 @@ def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapsho
     try:
         _check(snapshot, name)
         check_joint(snapshot)
-    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
+    except (SchemaMismatchError, ValueError) as error:
         raise damaged(name, error) from None
     return snapshot
 
@@ -303,7 +302,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError("it adds files, and does not say with which columns they were written")
         if change.schema is not None:
             check_values(change.add, Partitioned(change.schema, change.partition_by or ()))
-    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
+    except (SchemaMismatchError, ValueError) as error:
         raise damaged(name, error) from None
     return prepared
 
@@ -331,7 +330,7 @@ def decode_task(data: bytes, of: Shape, *, name: str, job: str, task: int) -> Fi
         strangers += [ref.path for ref in manifests if job_of_manifest(ref.path) != job]
         if strangers:
             raise ValueError(f"it lists {strangers[0]!r}, which is of another job or has no digest")
-    except (UnsafePathError, ValueError) as error:
+    except ValueError as error:
         raise damaged(name, error) from None
     return finished
 

@@ -463,7 +463,7 @@ class _Fitting:
     def __init__(self, table: Schema, merge: bool, converted: bool) -> None:
         self._merge, self._converted = merge, converted
         self._ids = {field.id for _, field in walk(table.fields)} if merge else set()
-        self._file_names = _file_names(table)
+        self._table = table
 
     def columns(
         self, table: tuple[Field, ...], data: tuple[Field, ...], parent: Path, parent_id: int | None
@@ -489,7 +489,7 @@ class _Fitting:
                 self._added(data[at]),
                 parent,
                 parent_id,
-                frozenset() if parent else self._file_names,
+                frozenset() if parent else _file_names(self._table),
             )
 
     def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
@@ -529,7 +529,7 @@ class _Fitting:
         # Engines cannot read a file's void column as another type: Spark fails, or returns an empty
         # array. All of its values are null, so a new column in its place is equivalent.
         yield SchemaEdit(kind="drop", id=table.id, column=table.name)
-        yield _addition(self._added(data, name=table.name), (), None, self._file_names)
+        yield _addition(self._added(data, name=table.name), (), None, _file_names(self._table))
 
     def _relaxed(self, field: Field, path: Path, problem: str) -> SchemaEdit:
         if not self._merge:

@@ -295,13 +295,14 @@ class Totals(Stored, frozen=True, kw_only=True):
     rows: Count = 0
     bytes: Count = 0
 
-    def plus(self, more: Totals, sign: int = 1) -> Totals:
-        """With these as well; with -1 as the sign, without them."""
+    def after(self, gained: Totals, lost: Totals | None = None) -> Totals:
+        """What they become by these that come and these that go."""
+        gone = lost or Totals()
         return msgspec.structs.replace(
             self,
-            files=self.files + sign * more.files,
-            rows=self.rows + sign * more.rows,
-            bytes=self.bytes + sign * more.bytes,
+            files=self.files + gained.files - gone.files,
+            rows=self.rows + gained.rows - gone.rows,
+            bytes=self.bytes + gained.bytes - gone.bytes,
         )
 
 

@@ -195,7 +195,7 @@ def is_variant(type: pa.DataType) -> bool:
 
 def _arrow_field(field: Field, *, physical: bool, ids: bool) -> pa.Field:
     return pa.field(
-        field.file_name if physical else field.name,
+        (physical and field.physical) or field.name,
         arrow_type(field.type, physical=physical, ids=ids),
         metadata={FIELD_ID: b"%d" % field.id} if ids else None,
     )

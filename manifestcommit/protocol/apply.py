@@ -378,7 +378,7 @@ def _written(
         streams=_streams(head, change),
         properties=merged(head.properties, change.properties),
         constraints=constraints_after(head, change),
-        totals=head.totals.plus(gained).plus(taken, -1),
+        totals=head.totals.after(gained, taken),
     )
     return made, msgspec.structs.replace(
         record,
@@ -582,7 +582,7 @@ def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everythin
         return head.totals
     totals = totals_of(dropped)
     for removal in inputs.taken.values():
-        totals = totals.plus(removal.totals)
+        totals = totals.after(removal.totals)
     return totals
 
 

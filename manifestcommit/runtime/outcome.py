@@ -143,7 +143,7 @@ class WriteTotals:
         """Add files of the job. intake: of the tasks that wrote them; None: unknown, which makes
         the job's total unknown."""
         self._intake = None if intake is None or self._intake is None else self._intake + intake
-        self._written = self._written.plus(totals_of(entries, manifests))
+        self._written = self._written.after(totals_of(entries, manifests))
 
     def summary(self, tasks: int) -> Summary:
         """What is known before the commit. [OB10]"""
