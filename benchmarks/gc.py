@@ -40,6 +40,7 @@ from benchmarks.s3 import S3Server, delta_options, s3_server, versions
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Write
+from manifestcommit.format.fields import Partitioned
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.environment import Env
@@ -129,7 +130,7 @@ def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
         some = ordered[start : start + CHUNK]
         days, ones = np.array([day_of(path) for path in some], "int32"), np.ones(len(some), "int64")
         table = listed(pa.array(some), days, ones, ones - 1, job=job, schema=schema)
-        refs.append(put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=Env()))
+        refs.append(put_manifest(session.store, table, Partitioned(schema, partition_by), job=job, env=Env()))
     change = Write(job=job, birth=head.version, operation="append", schema=schema, partition_by=partition_by, add_manifests=tuple(refs))
     committed_or_raise(commit(session, head, change), session.store.url)
     dead = list(names(objects, lost, live=False))

@@ -38,7 +38,7 @@ from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef
-from manifestcommit.format.fields import Schema
+from manifestcommit.format.fields import Partitioned, Schema
 from manifestcommit.format.partitioning import dedupe, of_partition
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot
 from manifestcommit.log.manifests import to_parquet
@@ -328,7 +328,7 @@ def stamped(number: int, like: Snapshot) -> Entry:
 
 def entry_bytes(count: int, like: Snapshot) -> float:
     """What an entry takes in a manifest of so many."""
-    table = manifest_table.to_table([stamped(n, like) for n in range(count)], schema=like.schema, partition_by=like.partition_by)
+    table = manifest_table.to_table([stamped(n, like) for n in range(count)], Partitioned(like.schema, like.partition_by))
     return len(to_parquet(table)) / count
 
 

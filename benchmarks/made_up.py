@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.entries import ManifestRef
-from manifestcommit.format.fields import Schema, leaves
+from manifestcommit.format.fields import Partitioned, Schema, leaves
 from manifestcommit.format.manifest_table import FIXED
+from manifestcommit.format.values import arrow_type
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head
@@ -89,7 +89,7 @@ def put_manifests(
     numbers = np.random.default_rng(7).permutation(files) if shuffled else np.arange(files)
     for start in range(0, files, manifest_files):
         table = entries(numbers[start : start + manifest_files], schema, job, files=files, partitions=partitions)
-        yield put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=Env())
+        yield put_manifest(session.store, table, Partitioned(schema, partition_by), job=job, env=Env())
 
 
 def entries(numbers: np.ndarray, schema: Schema, job: str, *, files: int, partitions: int) -> pa.Table:

@@ -25,6 +25,7 @@ from benchmarks.measure import Contestant, Figures, interleave, parser, report, 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format.change import Write
 from manifestcommit.format.entries import Entry
+from manifestcommit.format.fields import Partitioned
 from manifestcommit.log.manifests import put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.protocol.apply import Budgets
@@ -89,7 +90,7 @@ def make_linked_table(root: Path, files: int) -> Path:
         entries.append(Entry(path=path, rows=LINKED_ROWS, bytes=(root / path).stat().st_size, digest=digest, job=job))
     size = Budgets().manifest_entries
     parts = [entries[at : at + size] for at in range(0, files, size)]
-    refs = tuple(put_manifest(session.store, part, schema=schema, partition_by=(), job=job, env=session.env) for part in parts)
+    refs = tuple(put_manifest(session.store, part, Partitioned(schema, ()), job=job, env=session.env) for part in parts)
     change = Write(job=job, birth=head.version, operation="append", schema=schema, partition_by=(), add_manifests=refs)
     committed_or_raise(commit(session, head, change), session.store.url)
     return root

@@ -30,7 +30,6 @@ import pyarrow as pa
 from .errors import ManifestCommitError, NotATableError, UnsupportedTypeError, UsageError
 from .export.delta_export import is_of_table
 from .files.foreign_footer import open_foreign
-from .format.arrow_schema import FIELD_ID, arrow_type
 from .format.fields import (
     PRIMITIVES,
     ArrayType,
@@ -41,15 +40,15 @@ from .format.fields import (
     StructType,
     WireValue,
     check_schema,
+    from_spark,
     members,
     show_path,
     type_text,
     walk,
 )
 from .format.partitioning import check_partition_by
-from .format.spark_json import from_spark
 from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields, spelled
-from .format.values import from_array
+from .format.values import FIELD_ID, arrow_type, from_array
 from .log.table_context import TableContext
 from .operations.adopt import ListedFile, ListedTable, Source
 from .runtime.environment import map_in_batches

@@ -21,17 +21,25 @@ import pyarrow as pa
 
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
-    BasedOn,
     Committers,
-    below,
     check_based_on,
+    create_table,
     first_schema,
     load_conflict_inputs,
     measured,
 )
 from .commits.commit_loop import commit as commit_change
-from .commits.create_version import create_table, found_outcome
-from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
+from .commits.prepared_job import (
+    NEXT,
+    Act,
+    BasedOn,
+    JobState,
+    JointUnit,
+    Pinned,
+    TablePart,
+    below,
+    found_outcome,
+)
 from .commits.task_recovery import Recovery, intake_of
 from .errors import (
     CommitConflictError,
@@ -42,7 +50,7 @@ from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file
 from .files.foreign_footer import open_noted
 from .files.writer import bytes_of, record_batches
-from .format import arrow_schema, object_names, partitioning
+from .format import object_names, partitioning, values
 from .format.change import (
     Advance,
     ConflictChoice,
@@ -693,7 +701,7 @@ class Job(JointUnit):
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
         """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
-        from .format.spark_json import from_spark  # late, as pyspark is an extra
+        from .format.fields import from_spark  # late, as pyspark is an extra
         from .spark.scan import check_running, marks_of
         from .spark.writing import check_recoverable, write_dataframe, write_recoverable
 
@@ -719,7 +727,7 @@ class Job(JointUnit):
         """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
         is called with the rows and bytes so far. [DF1]"""
         self.based_on.take(arrow_marks(schema.metadata))
-        data = arrow_schema.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
+        data = values.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
         plan = self.plan_write(data, **options)
         work = None
         if self.recovery is not None:
@@ -842,7 +850,7 @@ class Job(JointUnit):
         head, store = self._table(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
-            self.plan_write(arrow_schema.from_arrow(columns, itertools.count(1).__next__))
+            self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         if any(entry.path == path for entry in self.entries):
@@ -1140,7 +1148,7 @@ class Job(JointUnit):
             return
         change = self.change()
         inputs = load_conflict_inputs(self.ctx, head, change)
-        conflict = find_conflict(head.snapshot, change, (), inputs)
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.job_id, conflict=conflict)
             committed_or_raise(outcome, self.url)

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from .errors import SchemaMismatchError, UsageError
 from .files.writer import DataFileWriter, WritePlan, record_batches
-from .format.arrow_schema import from_arrow
 from .format.entries import Entry
 from .format.fields import (
     Field,
@@ -28,6 +27,7 @@ from .format.fields import (
     walk,
 )
 from .format.object_names import REFUSED, companion_url
+from .format.values import from_arrow
 from .gate.rows import Splitter
 from .job import Job, Path
 from .log.table_context import TableContext
@@ -189,7 +189,7 @@ def split(
         rows.is_declared = refused.is_declared = True
         return None
     if is_spark_dataframe(data):
-        from .format.spark_json import from_spark
+        from .format.fields import from_spark
         from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)

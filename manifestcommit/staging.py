@@ -17,9 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from .checks import Check, as_check
-from .commits.commit_loop import find_winners, load_conflict_inputs
-from .commits.create_version import settled_outcome
-from .commits.prepared_job import JointUnit, read_prepared
+from .commits.commit_loop import load_conflict_inputs
+from .commits.prepared_job import JointUnit, read_prepared, settled_outcome
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
 from .filter.transforms import partitions_read
@@ -27,7 +26,7 @@ from .format import object_names
 from .format.change import Prepared, Write
 from .format.evolution import SchemaConflict, apply_edits
 from .format.partitioning import PartitionPattern
-from .format.snapshot import Snapshot
+from .format.snapshot import Snapshot, totals_of
 from .gate.rows import check_change, expected, own_state
 from .log.table_context import TableContext
 from .log.version_chain import Head
@@ -129,8 +128,7 @@ class Staged:
         change = self._prepared.change
         if self._prepared.done is not None:
             return 0
-        files = sum(entry.rows for entry in change.add)
-        return files + sum(ref.rows for ref in change.add_manifests)
+        return totals_of(change.add, change.add_manifests).rows
 
     def to_arrow(
         self, columns: list[str] | str | None = None, filter: Condition | None = None
@@ -498,8 +496,8 @@ class _Applied(TableContext):
         if settled is not None:
             committed_or_raise(settled, url)
             return head
-        inputs = load_conflict_inputs(ctx, head, change)
-        conflict = find_conflict(head.snapshot, change, find_winners(ctx, head, change, {}), inputs)
+        inputs = load_conflict_inputs(ctx, head, change, {})
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             names = unchecked(head.snapshot, change)
             found = check_change(ctx, head.snapshot, change, names)

@@ -140,8 +140,8 @@ def _default(type: str, default: str, **_: Any) -> Any:
     """A value as its text says it, in the column's type; the text itself where it says none."""
     import pyarrow as pa  # late: `--help` needs no pyarrow
 
-    from ..format.arrow_schema import arrow_type
     from ..format.fields import parse_type
+    from ..format.values import arrow_type
 
     try:
         return pa.scalar(default).cast(arrow_type(parse_type(type)))

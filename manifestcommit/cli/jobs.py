@@ -13,6 +13,7 @@ import msgspec
 from ..display import visible
 from ..errors import UsageError
 from ..format.object_names import is_job_id
+from ..format.snapshot import totals_of
 from ..terminal import other_tables
 from .options import DONE, NO, command, context_of, storage_options_of, table_of
 from .output import Plan, decided, show, written
@@ -147,17 +148,17 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
     if known is None:
         return None
     prepared = read_prepared(context_of(options), job)
-    entries = () if prepared is None else prepared.change.add
-    spilled = () if prepared is None else prepared.change.add_manifests
+    change = None if prepared is None else prepared.change
+    written = totals_of(change.add, change.add_manifests) if change else totals_of(())
     return Plan(
         version=table.version,
         what=f"abort job {job} for good",
         document={
             "job": job,
             "age_s": time.time() - known.since,
-            "files": len(entries) + sum(each.files for each in spilled),
-            "rows": sum(each.rows for each in entries) + sum(each.rows for each in spilled),
-            "bytes": sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled),
+            "files": written.files,
+            "rows": written.rows,
+            "bytes": written.bytes,
             "is_prepared": prepared is not None,
             "together": sorted({*known.together} - {table.url}),
         },

@@ -7,13 +7,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..display import counted
 from ..errors import (
@@ -21,17 +20,19 @@ from ..errors import (
     JobFencedError,
     ManifestCommitError,
     StoreError,
+    StoreUnclearError,
     TableNotFoundError,
+    UnsafeStoreError,
     UnsupportedFormatError,
-    VersionNotFoundError,
 )
 from ..format import codec, manifest_table, object_names, values
 from ..format.change import (
     Abort,
     Change,
-    ConflictInputs,
+    Inputs,
+    InterveningCommit,
     MergeManifests,
-    Overwrite,
+    Position,
     Prepared,
     RemovedRows,
     Retention,
@@ -42,9 +43,9 @@ from ..format.change import (
 )
 from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
-from ..format.fields import FieldType, Schema, WireValue, lowest_version, relaxed
+from ..format.fields import Schema, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import FORMAT_VERSION, Snapshot
+from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -60,65 +61,56 @@ from ..log.version_chain import (
     MAX_INTENTS,
     Head,
     VersionListing,
+    drop_marker,
     home_of,
     list_above,
     missing_version,
     newest_above,
+    open_head,
     put_hint,
+    put_marker,
     read_object,
     side_by_side,
 )
-from ..protocol.apply import above_taken, apply
-from ..protocol.commit_group import (
-    MAX_CARRIED,
-    MAX_CARRIED_BYTES,
-    CombinedCommit,
-    Intent,
-    applies,
-    carries_others,
-    carry,
-    complete,
-    crowds,
-    in_order,
-    is_plain,
-    may_wait,
-)
+from ..protocol import commit_group
+from ..protocol.apply import above_taken, apply, create
 from ..protocol.conflict import (
     CONSTRAINT_VIOLATED,
     ROWS_ARE_UNCHECKED,
     Conflict,
-    InterveningCommit,
     find_conflict,
     needs_winners,
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import map_concurrently, pause
+from ..runtime.environment import Limits, map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
 from ..store import Store
-from .create_version import (
+from .prepared_job import (
+    Decision,
+    Member,
+    Part,
+    Spiller,
     birth_of,
     check_table,
-    create_version,
     fenced_outcome,
     settled_outcome,
 )
-from .prepared_job import Decision, Member, Part, Spiller
 
 # Looking up what a change needs to know: entries that it takes away, paths that are live, commits
 # that won. [CM12] [CF1]
 
 
-def find_winners(
+def _find_winners(
     ctx: TableContext, head: Head, change: Change, seen: dict[int, Head]
-) -> list[InterveningCommit]:
+) -> tuple[InterveningCommit, ...]:
     """The commits after the change's birth, or what it is based on, up to the head; none for an
     append. [CF3] [CF17]
 
     One request per version not in `seen`.
     """
     if not needs_winners(change):
-        return []
+        return ()
     seen[head.version] = head
     winners = []
     for version in range(change.since + 1, head.version + 1):
@@ -137,10 +129,19 @@ def find_winners(
             for commit in snapshot.commits
             if commit.job != change.job
         ]
-    return winners
+    return tuple(winners)
 
 
-def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> ConflictInputs:
+def load_conflict_inputs(
+    ctx: TableContext, head: Head, change: Change, seen: dict[int, Head] | None = None
+) -> Inputs:
+    """All that the rules must know of the change. seen: versions that were read before; None: what
+    was committed since its birth is not looked at."""
+    winners = () if seen is None else _find_winners(ctx, head, change, seen)
+    return msgspec.structs.replace(_looked_up(ctx, head, change), winners=winners)
+
+
+def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
     """What the change takes out of manifests, and if its paths are live. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
     match change:
@@ -154,22 +155,22 @@ def load_conflict_inputs(ctx: TableContext, head: Head, change: Change) -> Confl
         case MergeManifests():
             # Commits merge small manifests as well: what is left of them is enough.
             is_there = any(ref.path in change.paths for ref in snapshot.manifests)
-            return ConflictInputs(gone=frozenset() if is_there else change.paths)
+            return Inputs(gone=frozenset() if is_there else change.paths)
         case Abort():
             # Below the fence its record may be gone: that it committed is known to the history
             # only.
             fenced = object_names.parse_job_id(change.aborted).birth < snapshot.fence
             # an attempt of a joint commit is in the record of the members that it committed [MT9]
             decided = any(each.attempt == change.aborted for each in snapshot.joint.values())
-            return ConflictInputs(
+            return Inputs(
                 committed=fenced
                 or decided
                 or ctx.manifests.job(snapshot, change.aborted)[0] == "committed"
             )
         case Rewind():
-            return ConflictInputs(reused=_reused(ctx, head, change))
+            return Inputs(reused=_reused(ctx, head, change))
         case TagEdit() | Rollback():
-            return ConflictInputs()  # the latest version says it all
+            return Inputs()  # the latest version says it all
 
 
 def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
@@ -187,18 +188,18 @@ def _survey(
     snapshot: Snapshot,
     foreign: frozenset[str],
     change: Write | None = None,
-) -> ConflictInputs:
+) -> Inputs:
     """foreign: paths that may be live although no job of this table named them."""
     scope = change.scope if change is not None else None
     remove = change.remove if change is not None else frozenset()
     if scope is None and not remove and not foreign:
-        return ConflictInputs()  # the usual append: nothing is looked up
+        return Inputs()  # the usual append: nothing is looked up
     matcher = Matcher(scope) if scope is not None else None
     overwrite = change.overwrite if change is not None else None
     # Emptying the whole table needs no manifest, unless the choice is to fail where there is
     # anything.
     if matcher and matcher.everything and overwrite and overwrite.conflict != "fail":
-        return ConflictInputs()
+        return Inputs()
     inlined = frozenset(entry.path for entry in snapshot.added)
     taken: dict[str, RemovedRows] = {}
     live, gone = foreign & inlined, remove - inlined
@@ -213,11 +214,7 @@ def _survey(
         table = ctx.manifests.manifest(ref, snapshot.partition_by)
         before = removed.get(ref.path, 0)
         hits = ~before & manifest_table.rows_matching(
-            table,
-            schema=snapshot.schema,
-            partition_by=snapshot.partition_by,
-            scope=matcher if may_hold else None,
-            paths=wanted & gone,
+            table, snapshot, scope=matcher if may_hold else None, paths=wanted & gone
         )
         if hits:
             taken[ref.path] = _removed_rows(snapshot, table, before, hits, by_name=bool(remove))
@@ -225,7 +222,7 @@ def _survey(
             paths = frozenset(manifest_table.live(table, before).column("path").to_pylist())
             gone -= paths
             live |= foreign & paths
-    return ConflictInputs(taken=taken, gone=gone, live=live)
+    return Inputs(taken=taken, gone=gone, live=live)
 
 
 def _removed_rows(
@@ -233,87 +230,27 @@ def _removed_rows(
 ) -> RemovedRows:
     """What is removed from a manifest, of which `before` was removed earlier."""
     rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
-    partitions = (
-        manifest_table.partitions(rows, snapshot.schema, snapshot.partition_by) if by_name else ()
-    )
+    partitions = manifest_table.partitions(rows, snapshot) if by_name else ()
     return RemovedRows(
         bitmap=before | hits,
-        files=hits.bit_count(),
-        rows=pc.sum(rows.column("rows")).as_py() or 0,
-        bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+        totals=manifest_table.totals(rows),
         touched=bounded(partitions),
     )
 
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
-    types = manifest_table.partition_types(snapshot.schema, snapshot.partition_by)
-    for index, (each, kind) in enumerate(zip(snapshot.partition_by, types, strict=True)):
-        if each in touch and not _between(ref, index, touch[each], kind):
-            return False
+    types = manifest_table.partition_types(snapshot)
+    bounds = zip(snapshot.partition_by, types, ref.lower, ref.upper, ref.nulls, strict=True)
+    for id, kind, lower, upper, has_nulls in bounds:
+        value = touch.get(id)
+        if value is None:
+            if id in touch and not has_nulls:
+                return False
+        elif lower is not None and upper is not None:  # unknown ones rule nothing out
+            low, wanted, high = (values.order_key(each, kind) for each in (lower, value, upper))
+            if not low <= wanted <= high:
+                return False
     return True
-
-
-def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
-    if value is None:
-        return ref.nulls[index]
-    if ref.lower[index] is None or ref.upper[index] is None:
-        return True  # bounds that are not known rule nothing out
-    low, high, wanted = (
-        values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
-    )
-    return bool(low <= wanted <= high)
-
-
-# The version of its own table that a job's rows were read from: with its successors an overwrite
-# is compared.
-
-
-class BasedOn:
-    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
-
-    def __init__(self, said: int | None = None) -> None:
-        self._said = said
-        self._marks: list[str] = []
-        self._appends = False
-
-    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
-        self._marks += marks
-        self._appends |= appends
-
-    def version(self, head: Head | None, url: str) -> int | None:
-        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
-        if self._said is None:
-            return (
-                None if head is None else lowest_version(self._marks, head.snapshot.table_id, url)
-            )
-        if head is None or self._said > head.version:
-            has = (
-                "there is no table"
-                if head is None
-                else f"the table's newest version is {head.version}"
-            )
-            raise VersionNotFoundError(
-                f"{url}: this write is based on version {self._said}, but {has}. Nothing was done."
-            )
-        return self._said
-
-    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
-        """What an append of this data has read: the whole table, where it is rows of the table that
-        Spark does not say more of."""
-        return ({},) if version is not None and self._said is None and self._appends else ()
-
-
-def below(
-    version: int | None,
-    birth: int,
-    overwrite: Overwrite | None,
-    reads: tuple[PartitionPattern, ...],
-) -> int | None:
-    """What the change of a job has to say of it; None where it changes nothing: its birth is older,
-    or it is compared with nobody."""
-    is_compared = bool(reads) or (overwrite is not None and overwrite.conflict == "serializable")
-    return version if version is not None and version < birth and is_compared else None
 
 
 def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
@@ -336,8 +273,7 @@ def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
     conflict = find_conflict(
         head.snapshot,
         change,
-        find_winners(ctx, head, change, {}),
-        load_conflict_inputs(ctx, head, change),
+        load_conflict_inputs(ctx, head, change, {}),
     )
     if conflict is not None and conflict.rule in (
         "partition_was_touched",
@@ -355,7 +291,7 @@ _Result = TypeVar("_Result")
 LOG = logging.getLogger("manifestcommit.jobs")
 # intents that are read for one create: many in front that can not be carried shall hide none behind
 # them
-_READS = 4 * MAX_CARRIED
+_READS = 4 * commit_group.MAX_CARRIED
 _READERS = 16
 _TURNS = 8  # that a job waits for at most, once it has asked for help, before it contends by itself
 _TURNS_OF_EACH = 2  # who goes before it
@@ -397,7 +333,7 @@ class GroupCommit:
         self.is_published = committers is Committers.ANY_WRITER
         self._is_there = self.is_published  # the job's own intent, as far as is known
         # they never change; None: nothing that can be carried
-        self._read: dict[str, Intent | None] = {}
+        self._read: dict[str, commit_group.Intent | None] = {}
 
     def saw(self, intents: Mapping[str, int]) -> None:
         """What the last list showed: job -> bytes of its intent."""
@@ -411,17 +347,17 @@ class GroupCommit:
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
         return any(
-            job != self._job and self._can_wait(head, job) and crowds(head, job)
+            job != self._job and self._can_wait(head, job) and commit_group.crowds(head, job)
             for job in self._waiting
         )
 
     def _ahead(self, head: Snapshot) -> int:
         """How many who may still be carried go before this job, having begun earlier; none where it
         has not asked, or is decided. [CM20]"""
-        if not self.is_published or not may_wait(head, self._job):
+        if not self.is_published or not commit_group.may_wait(head, self._job):
             return 0
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
-        return in_order(waiting).index(self._job)
+        return commit_group.in_order(waiting).index(self._job)
 
     def ask_first(self, head: Head, change: Change) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
@@ -446,7 +382,7 @@ class GroupCommit:
         if not self._may_publish:
             return False
         self._may_publish = False
-        if not is_plain(change):
+        if not commit_group.is_plain(change):
             return False
         env = self._ctx.env
         own = msgspec.structs.replace(change, summary=self._meter.summary())
@@ -506,23 +442,23 @@ class GroupCommit:
             with contextlib.suppress(StoreError):
                 self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
-    def carry(self, head: Snapshot, own: Change, found: ConflictInputs) -> CombinedCommit:
+    def carry(self, head: Snapshot, own: Change, found: Inputs) -> commit_group.CombinedCommit:
         """The head with those changes on top that others have published and that may come before
         this one's own. [CM20]
 
         One request for each intent that is seen for the first time; more where many are waiting
         that do not apply, up to a bound.
         """
-        alone = carried = CombinedCommit(snapshot=head)
-        if not self._waiting or not carries_others(own):
+        alone = carried = commit_group.CombinedCommit(snapshot=head)
+        if not self._waiting or not commit_group.carries_others(own):
             return alone
-        room, reads = MAX_CARRIED_BYTES, _READS
-        jobs = in_order(
+        room, reads = commit_group.MAX_CARRIED_BYTES, _READS
+        jobs = commit_group.in_order(
             job for job in self._waiting if job != self._job and self._can_wait(head, job)
         )
-        for start in range(0, len(jobs), MAX_CARRIED):
-            reads -= self._fetch(jobs[start : start + MAX_CARRIED], reads)
-            for job in jobs[start : start + MAX_CARRIED]:
+        for start in range(0, len(jobs), commit_group.MAX_CARRIED):
+            reads -= self._fetch(jobs[start : start + commit_group.MAX_CARRIED], reads)
+            for job in jobs[start : start + commit_group.MAX_CARRIED]:
                 waiting = self._read.get(job)
                 if (
                     waiting is None
@@ -532,15 +468,12 @@ class GroupCommit:
                     continue
                 carried = self._with(carried, waiting.change)
                 room -= waiting.size_bytes
-                if len(carried.commits) == MAX_CARRIED:
+                if len(carried.commits) == commit_group.MAX_CARRIED:
                     break
-            if len(carried.commits) == MAX_CARRIED or reads <= 0:
+            if len(carried.commits) == commit_group.MAX_CARRIED or reads <= 0:
                 break
-        return (
-            carried
-            if carried.commits and self._still_holds(carried.snapshot, own, found)
-            else alone
-        )
+        holds = carried.commits and self._still_holds(carried.snapshot, own, found)
+        return carried if holds else alone
 
     def _timed(self, request: Callable[[], _Result]) -> _Result:
         began_us = self._ctx.env.now_us()
@@ -553,7 +486,7 @@ class GroupCommit:
         return (
             0 < self._waiting[job] <= codec.MAX_INTENT_BYTES
             and self._read.get(job, True) is not None
-            and may_wait(head, job)
+            and commit_group.may_wait(head, job)
         )
 
     def _fetch(self, jobs: list[str], most: int) -> int:
@@ -566,23 +499,25 @@ class GroupCommit:
 
     def _applies(self, state: Snapshot, change: Write) -> bool:
         record = find_record(self._ctx, state, change.key) if change.key is not None else None
-        fits = applies(state, change, record)
+        fits = commit_group.applies(state, change, record)
         return fits and self._ctx.manifests.job(state, change.job)[0] is None
 
-    def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
+    def _with(
+        self, carried: commit_group.CombinedCommit, change: Write
+    ) -> commit_group.CombinedCommit:
         env = self._ctx.env
         commit_id = f"{change.job}.{env.randomness(8).hex()}"
-        return carry(
+        return commit_group.carry(
             carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
         )
 
-    def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
+    def _still_holds(self, state: Snapshot, own: Write, found: Inputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps loses by it."""
         is_new = own.key is None or find_key(self._ctx, state, own.key) is None
-        return is_new and find_conflict(state, own, (), found) is None
+        return is_new and find_conflict(state, own, found) is None
 
 
-def read_intent(store: Store, job: str) -> Intent | None:
+def read_intent(store: Store, job: str) -> commit_group.Intent | None:
     """What a job has published; None only where that is gone; else an error. [CM21]"""
     name = object_names.intent_name(job)
     try:
@@ -591,16 +526,120 @@ def read_intent(store: Store, job: str) -> Intent | None:
         )
     except FileNotFoundError:
         return None
-    return Intent(change=prepared.change, size_bytes=size_bytes)
+    return commit_group.Intent(change=prepared.change, size_bytes=size_bytes)
 
 
-def _readable_intent(store: Store, job: str) -> Intent | None:
+def _readable_intent(store: Store, job: str) -> commit_group.Intent | None:
     """As `read_intent`, for who helps: what cannot be read holds up nobody. [CM20]"""
     try:
         return read_intent(store, job)
     except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
         LOG.debug("%r: an intent is skipped: %s", store.url, error)
         return None
+
+
+# One version's object: created by this job, or by another. A create has one of three outcomes: this
+# job created the version; it lost the race, because another job created it first; or the response
+# was lost, which is resolved here by a re-put and a read. [CM3] [CM4] [CM6] [CM13]
+
+
+def create_table(
+    ctx: TableContext,
+    *,
+    schema: Schema,
+    partition_by: tuple[int, ...],
+    properties: dict[str, str],
+    sources: Mapping[str, Position] | None = None,
+    provisional: bool = False,
+    rank: int = 0,
+    constraints: Mapping[str, Constraint] | None = None,
+) -> Head:
+    """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
+    ctx.prove(())
+    table_id = ctx.env.randomness(8).hex()
+    job = object_names.job_id(1, table_id, ctx.env.randomness(16))
+    snapshot = create(
+        table_id=table_id,
+        job=job,
+        commit_id=f"{job}.{ctx.env.randomness(8).hex()}",
+        schema=schema,
+        partition_by=partition_by,
+        properties=properties,
+        sources=sources,
+        provisional=provisional,
+        now_us=ctx.commit_time_us(0),
+        writer=ctx.writer,
+        store=ctx.store.identity,
+        note=ctx.note,
+        author=ctx.who(),
+        rank=rank,
+        constraints=constraints,
+    )
+    data = codec.encode_snapshot(snapshot)
+    put_marker(ctx.store, table_id, ctx.env)
+    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
+    if verdict == "unknown":
+        raise StoreUnclearError(
+            f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
+            "Trying again is safe."
+        )
+    if verdict == "mine":
+        put_hint(ctx.store, 1, codec.digest(data))
+    # Versions never restart at a root: an object of version 1 that could be created says nothing if
+    # later ones are above it.
+    ctx.known = open_head(ctx.store)
+    if ctx.known.snapshot.table_id != table_id:
+        drop_marker(ctx.store, table_id)
+    export_after_commit(ctx)
+    return ctx.known
+
+
+def create_version(
+    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
+) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
+    """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
+    are put again. [CM3] [CM4] [CM6]
+
+    The verdict, why it is not known, and the winner where there was one to read.
+    """
+    name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
+    reason = ""
+    for tried in range(limits.unclear_tries):
+        ctx.tally.resent += tried > 0
+        try:
+            if ctx.store.put_if_absent(name, data):
+                return "mine", "", None
+        except StoreUnclearError as error:
+            ctx.tally.unknowns += 1
+            reason = str(error)
+        except UnsafeStoreError as error:
+            # It was proved, and is another store by now: what it did with this create no one can
+            # say, and once more is too often.
+            return "unknown", str(error), None
+        except StoreError as error:
+            if not reason:
+                raise  # refused before anything was sent
+            reason = f"{reason}; then {error}"
+        else:
+            # Taken; perhaps by this very call, if something below retried it by itself.
+            try:
+                winner = read_object(ctx.store, snapshot.version)
+            except (CorruptMetadataError, UnsupportedFormatError) as error:
+                if not reason:
+                    raise  # someone else's, and damaged
+                reason = f"{reason}; then {error}"
+            except StoreError as error:
+                reason = str(error)
+            else:
+                # A winner that is expired already, or that someone else created for this job, is
+                # seen in the head.
+                is_mine = winner is not None and any(
+                    each.commit_id == commit_id for each in winner.snapshot.commits
+                )
+                return ("mine", "", None) if is_mine else ("lost", "", winner)
+        if tried + 1 < limits.unclear_tries:
+            pause(ctx.env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
+    return "unknown", reason, None
 
 
 # how long a joint commit may stay undecided before a writer that needs the table aborts it [MT9]
@@ -896,7 +935,7 @@ class _CommitLoop:
     def _rebase(self, head: Head) -> None:
         self._head, self._is_fresh = head, True
 
-    def _judge(self) -> Outcome | ConflictInputs:
+    def _judge(self) -> Outcome | Inputs:
         """What this head says of the job: an outcome, or what may be contended. [CM1] [CF1]"""
         ctx, head, change = self._ctx, self._head, self._change
         sent = self._is_shared or self._creates > 0 or self._group.is_published
@@ -905,9 +944,8 @@ class _CommitLoop:
             return settled
         if isinstance(self._part, Decision) and self._part.is_over(ctx, head.snapshot):
             return Outcome(kind="aborted", job_id=self._part.attempt)
-        inputs = load_conflict_inputs(ctx, head, change)
-        winners = find_winners(ctx, head, change, self._versions)
-        conflict = find_conflict(head.snapshot, change, winners, inputs)
+        inputs = load_conflict_inputs(ctx, head, change, self._versions)
+        conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule == ROWS_ARE_UNCHECKED:
             assert isinstance(change, Write)
             conflict = self._check_rows(head.snapshot, change)
@@ -939,7 +977,7 @@ class _CommitLoop:
         moved = newest.version != self._head.version
         return moved and newest.snapshot.fence > self._change.since
 
-    def _next_version(self, inputs: ConflictInputs) -> tuple[Snapshot, bytes]:
+    def _next_version(self, inputs: Inputs) -> tuple[Snapshot, bytes]:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
         ctx, head = self._ctx, self._head
@@ -950,7 +988,9 @@ class _CommitLoop:
             # as pyarrow's errors of values are
             try:
                 if carried.commits:
-                    made = complete(carried, self._made(carried.snapshot, change, inputs))
+                    made = commit_group.complete(
+                        carried, self._made(carried.snapshot, change, inputs)
+                    )
                     return self._encoded(made, change)
             except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
                 LOG.warning(
@@ -962,7 +1002,7 @@ class _CommitLoop:
         made = self._made(state, change, inputs)
         return self._encoded(made if self._part is None else self._part.made(state, made), change)
 
-    def _made(self, state: Snapshot, change: Change, inputs: ConflictInputs) -> Snapshot:
+    def _made(self, state: Snapshot, change: Change, inputs: Inputs) -> Snapshot:
         ctx = self._ctx
         return apply(
             state,
@@ -1018,33 +1058,33 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base = self._ctx, self._head
+        ctx, base, own = self._ctx, self._head, mine.version
         list_base = partial(list_above, ctx.store, base.version)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, ctx.store, mine.version, mine.digest)
+            hint = partial(put_hint, ctx.store, own, mine.digest)
             above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
-        if base.version not in versions and (not versions or versions[-1] <= mine.version):
+        if (not versions or versions[-1] <= own) and base.version not in versions:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
-        if versions[-1] == mine.version:
-            return mine.version, msgspec.structs.replace(mine, etag=above.etag)
+        if versions[-1] == own:
+            return own, msgspec.structs.replace(mine, etag=above.etag)
         newest = self._newest(base, None)
         if newest.snapshot.table_id != mine.snapshot.table_id:
             raise removed(ctx, base, mine)
-        if (newest.top or newest).version < mine.version:
-            raise StoreError(f"version {mine.version} is gone; is the table being removed?")
+        if (newest.top or newest).version < own:
+            raise StoreError(f"version {own} is gone; is the table being removed?")
         state, version = ctx.manifests.job(newest.snapshot, mine.snapshot.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
             return version, newest
         # void: others have skipped an object there that was deleted since [LY15]
-        is_void = mine.version in newest.snapshot.void and not isinstance(self._part, Member)
-        counts = mine.version >= newest.snapshot.expired and not is_void
-        return (mine.version if counts else None), newest
+        is_void = own in newest.snapshot.void and not isinstance(self._part, Member)
+        counts = own >= newest.snapshot.expired and not is_void
+        return (own if counts else None), newest
 
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head, after those who go before this job had time to carry it along. [CM20]"""

@@ -31,7 +31,6 @@ from ..log.version_chain import Head, open_object, put_hint, read_version
 from ..protocol.conflict import Conflict
 from ..protocol.joint_outcome import (
     Mismatch,
-    Participant,
     attempt_of,
     find_mismatch,
     in_order,
@@ -42,8 +41,7 @@ from ..runtime.outcome import Outcome
 from ..store import Store
 from ..store.base import store_beside
 from .commit_loop import Committers, abort_attempt, commit
-from .create_version import found_outcome, key_outcome
-from .prepared_job import Decision, Member, TablePart
+from .prepared_job import Decision, Member, TablePart, found_outcome, key_outcome
 
 # The tables that took part in joint commits with this one: which of them still ask it what became
 # of their newest versions, and with which it is at odds. [MT1] [MT10]
@@ -274,9 +272,9 @@ def _declared(part: TablePart, table_ids: Sequence[str]) -> TablePart:
 def ordered_parts(parts: Sequence[TablePart]) -> list[TablePart]:
     """The parts, the home's first; UsageError where they cannot be committed together. [MT2]"""
     by_id = {part.table_id: part for part in parts}
-    tables = [Participant(rank=part.head.snapshot.rank, table_id=part.table_id) for part in parts]
+    tables = [(part.head.snapshot.rank, part.table_id) for part in parts]
     try:
-        ordered = [by_id[each.table_id] for each in in_order(tables)]
+        ordered = [by_id[table_id] for _, table_id in in_order(tables)]
     except ValueError as error:
         urls = ", ".join(part.url for part in parts[:MOST_TABLES])
         raise UsageError(f"{error}: {urls}. Nothing was committed.") from None
@@ -424,9 +422,15 @@ class _JointCommit:
         """One attempt; None: others aborted it."""
         attempt = attempt_id(self._home.change.job, number)
         placed: dict[str, Outcome] = {}
-        with self._aborting(attempt, placed):
+        member = Member(
+            home=self._home.url,
+            job=self._home.change.job,
+            attempt=number,
+            is_recoverable=self._is_recoverable,
+        )
+        try:
             for part in self._members:
-                outcome = self._commit(part, self._member(number))
+                outcome = self._commit(part, member)
                 if _is_over(outcome, attempt):
                     return None
                 if self._is_of_another_run(outcome):
@@ -436,6 +440,9 @@ class _JointCommit:
                 placed[part.table_id] = outcome
             decision = Decision(attempt=attempt, members=self._records(attempt, placed))
             outcome = self._commit(self._home, decision)
+        except Exception:  # nothing is decided yet, and others may wait for it
+            self._abort(attempt, placed)
+            raise
         if _is_over(outcome, attempt):
             LOG.info(
                 "%r: attempt %s was aborted by others; the next one begins", self._home.url, attempt
@@ -485,14 +492,6 @@ class _JointCommit:
             found[part.table_id] = msgspec.structs.replace(mine, version=version or mine.version)
         return found
 
-    def _member(self, number: int) -> Member:
-        return Member(
-            home=self._home.url,
-            job=self._home.change.job,
-            attempt=number,
-            is_recoverable=self._is_recoverable,
-        )
-
     def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
         return commit(
             part.ctx,
@@ -510,15 +509,6 @@ class _JointCommit:
             assert version is not None
             records[part.table_id] = JointRecord(version=version, attempt=attempt, root=part.url)
         return records
-
-    @contextlib.contextmanager
-    def _aborting(self, attempt: str, placed: dict[str, Outcome]) -> Iterator[None]:
-        """Within, an error aborts the attempt where others wait for it: nothing is decided yet."""
-        try:
-            yield
-        except Exception:
-            self._abort(attempt, placed)
-            raise
 
     def _abort(self, attempt: str, placed: dict[str, Outcome]) -> None:
         """Best effort: the next writer that needs one of its tables aborts it otherwise. [MT9]"""

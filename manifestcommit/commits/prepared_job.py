@@ -1,5 +1,6 @@
-"""One table's work before its commit: what it has written, what of it outgrows a snapshot, its part
-in a joint commit, and the object that lets any process commit it. [CM12] [MT3] [AB3]"""
+"""One table's work before its commit: what the table already holds of it, what it has written, what
+of that outgrows a snapshot, its part in a joint commit, and the object that lets any process commit
+it. [CM2] [CM12] [MT3] [AB3]"""
 
 from __future__ import annotations
 
@@ -10,17 +11,26 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
-from ..errors import UsageError
+from ..errors import TableNotFoundError, UsageError, VersionNotFoundError
 from ..format import codec, manifest_table, object_names
-from ..format.change import Prepared, Rollback, Write, joint_declaration
+from ..format.change import (
+    Change,
+    Overwrite,
+    Prepared,
+    Rollback,
+    Write,
+    is_declared,
+    joint_declaration,
+    merged,
+)
 from ..format.entries import Entry, ManifestRef, encode
-from ..format.fields import Schema
+from ..format.fields import Partitioned, Schema, lowest_version
 from ..format.object_names import attempt_id
 from ..format.partitioning import PartitionPattern, dedupe, of_partition
 from ..format.snapshot import FORMAT_VERSION, JointRecord, KeyRecord, RunRef, Snapshot, TogetherJob
 from ..log.manifests import JOB_RUN, KEY_RUN, create_own, put_manifest, put_run
-from ..log.table_context import TableContext
-from ..log.version_chain import Head, newest_above
+from ..log.table_context import TableContext, find_key, find_key_at, removed
+from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.apply import (
     entries_overflow,
     inlined_overflow,
@@ -28,6 +38,8 @@ from ..protocol.apply import (
     removed_overflow,
     runs_to_merge,
 )
+from ..protocol.change_feed import held, judge, record_of
+from ..protocol.conflict import Conflict
 from ..protocol.joint_outcome import as_decision, as_member, attempt_of, last_state
 from ..runtime.outcome import (
     InputTotals,
@@ -38,7 +50,226 @@ from ..runtime.outcome import (
     WriteTotals,
     fenced_error,
 )
-from .create_version import is_fenced, settled_outcome
+
+# What a table already holds of a job, of its key, or of its batch of a streaming query: the
+# outcome without another create.
+
+
+def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool) -> Outcome | None:
+    """What the head says already of this job or key; None: nothing. [CM1] [CM2] [KY2] [KY3]"""
+    snapshot = head.snapshot
+    check_table(ctx, snapshot, change.job)
+    # Before a create was sent, no one but the head itself can know of the job: the runs need not be
+    # asked.
+    state, version = ctx.manifests.job(snapshot, change.job, runs=sent)
+    if state is not None:
+        return Outcome(kind=state, job_id=change.job, version=version)
+    done = _work_outcome(ctx, snapshot, change) if isinstance(change, Write) else None
+    # Behind the fence its own record may be gone: it may have committed, and others have gone on
+    # from there.
+    if done is not None and not (
+        done.kind == "key_reused" and sent and change.birth < snapshot.fence
+    ):
+        return done
+    if not is_fenced(snapshot, change):
+        return None
+    return (
+        fenced_outcome(ctx, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
+    )
+
+
+def is_fenced(snapshot: Snapshot, change: Change) -> bool:
+    """Whether the change, or what it lists, is of before the fence: it cannot commit. [CM2]"""
+    return change.since < snapshot.fence or any(
+        birth_of(job) < snapshot.fence
+        for job in _jobs_listed(change, (snapshot.table_id, *snapshot.cloned))
+    )
+
+
+def _work_outcome(ctx: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
+    record = find_key(ctx, snapshot, change.key) if change.key is not None else None
+    if record is not None:
+        return key_outcome(change, record)
+    return batch_outcome(snapshot, change) if change.stream is not None else None
+
+
+def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
+    """Of a job that may have sent a create: only the history since its birth rules it out. [CM2]"""
+    since, carrier = birth_of(job) + 1, None
+    for version in range(since, head.version + 1):
+        if version in head.snapshot.void:
+            continue  # no job has committed with it, whoever left it [MT8] [LY15]
+        # An object below `expired` may be one that this very job brought back after gc had deleted
+        # the version.
+        found = read_object(ctx.store, version) if version >= head.snapshot.expired else None
+        if found is None:
+            reason = f"it has expired, and version {version}, which may carry it, is gone"
+            return Outcome(kind="unknown", job_id=job, reason=reason)
+        if any(each.job == job for each in found.snapshot.commits):
+            carrier = version
+            break
+    # They may have expired since the head was read, been deleted, and one of them brought back.
+    newest = newest_above(ctx.store, head.version, head)
+    if (
+        newest is None
+        or newest.snapshot.table_id != head.snapshot.table_id
+        or newest.snapshot.expired > since
+    ):
+        return Outcome(
+            kind="unknown",
+            job_id=job,
+            reason=f"versions from {since} on, which may carry it, expired while they were read",
+        )
+    return Outcome(kind="fenced" if carrier is None else "committed", job_id=job, version=carrier)
+
+
+def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
+    """The outcome of a job that holds no work, since its key was committed when it began: what the
+    newest head says of the key. [KY8]
+
+    head: one that was read before.
+    """
+    newest = newest_above(ctx.store, head.version, head)
+    if newest is None:
+        raise removed(ctx, head, None)
+    check_table(ctx, newest.snapshot, change.job)
+    newest, record = find_key_at(ctx, newest, str(change.key))
+    if record is not None:
+        return key_outcome(change, record)
+    mine = f"found its key {change.key!r} committed when it began, and holds no rows"
+    winner = (
+        "the table does not record that key any more: a rewind or a rollback undid its work, or "
+        "gc forgot the key"
+    )
+    return Outcome(
+        kind="conflict",
+        job_id=change.job,
+        conflict=Conflict(rule="key_is_gone", mine=mine, winner=winner),
+    )
+
+
+def key_outcome(change: Write, record: KeyRecord) -> Outcome:
+    """The same key again: the first version, if declared the same; else reused. [KY2] [KY3]"""
+    if is_declared(record.digest, change.declared):
+        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
+    reason = (
+        f"the key {change.key!r} was committed at version {record.version} with another "
+        "declaration (mode, partitions, watermark ranges or "
+        "fingerprint differ); nothing was committed now. Use the same declaration for a "
+        "rerun, or none at all: put all of a block's work below `if not job.already_committed:`, "
+        "or call skip() of a transaction. Use another key for other work."
+    )
+    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+
+
+def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
+    """What the table's record of a query says of this batch; None: it may commit. [KY6]"""
+    assert change.stream is not None
+    record = record_of(snapshot.streams, change.stream)
+    verdict = judge(record, change.stream)
+    if record is None or verdict in ("next", "gap"):
+        return None
+    if verdict == "done":
+        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
+    mine = change.stream
+    if verdict == "behind":
+        reason = (
+            f"the table holds {held(record)} of query {record.query} (version "
+            f"{record.version}), and this is batch "
+            f"{mine.batch}: its checkpoint is older than the table, such as one restored "
+            "from a backup, or another driver has gone on with "
+            "it. Nothing was committed now. Start a new query, with a new checkpoint and "
+            "key, from the table's current state."
+        )
+        return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+    reason = (
+        f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} "
+        f"(version {record.version}), and "
+        f"this is batch {mine.batch} of query {mine.query}: another query, or the same one "
+        "without its checkpoint. Nothing was committed "
+        "now. Start it with the old checkpoint, or, if its input is not in the table yet, "
+        "under another key."
+    )
+    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+
+
+def check_table(ctx: TableContext, snapshot: Snapshot, job: str) -> None:
+    """A job commits to its own table only. [LY10]"""
+    if object_names.parse_job_id(job).table_id != snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {ctx.store.url} was removed and another one is there now; "
+            "nothing of this job "
+            "was committed. Run it again."
+        )
+
+
+def birth_of(job: str) -> int:
+    return object_names.parse_job_id(job).birth
+
+
+def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
+    """The jobs that wrote what the change newly lists: adopted work may be older than the job, and
+    so may a file that was in the table before, which gc takes by the job in its name whichever
+    job lists it. [CM2] [GC5]"""
+    if not isinstance(change, Write):
+        return []
+    jobs = [entry.job for entry in change.add]
+    jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
+    writers = [object_names.writer_of(entry.path, own) for entry in change.add]
+    return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
+
+
+# The version of its own table that a job's rows were read from: with its successors an overwrite
+# is compared.
+
+
+class BasedOn:
+    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
+
+    def __init__(self, said: int | None = None) -> None:
+        self._said = said
+        self._marks: list[str] = []
+        self._appends = False
+
+    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
+        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
+        self._marks += marks
+        self._appends |= appends
+
+    def version(self, head: Head | None, url: str) -> int | None:
+        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
+        if self._said is None:
+            if head is None or not self._marks:
+                return None
+            return lowest_version(self._marks, head.snapshot.table_id, url)
+        if head is None or self._said > head.version:
+            has = (
+                "there is no table"
+                if head is None
+                else f"the table's newest version is {head.version}"
+            )
+            raise VersionNotFoundError(
+                f"{url}: this write is based on version {self._said}, but {has}. Nothing was done."
+            )
+        return self._said
+
+    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
+        """What an append of this data has read: the whole table, where it is rows of the table that
+        Spark does not say more of."""
+        return ({},) if version is not None and self._said is None and self._appends else ()
+
+
+def below(
+    version: int | None,
+    birth: int,
+    overwrite: Overwrite | None,
+    reads: tuple[PartitionPattern, ...],
+) -> int | None:
+    """What the change of a job has to say of it; None where it changes nothing: its birth is older,
+    or it is compared with nobody."""
+    is_compared = bool(reads) or (overwrite is not None and overwrite.conflict == "serializable")
+    return version if version is not None and version < birth and is_compared else None
+
 
 # Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12]
 # [OB11]
@@ -91,14 +322,8 @@ class Spiller:
 
     def _put(self, entries: Sequence[Entry] | pa.Table, of: Write | Snapshot) -> ManifestRef:
         assert of.schema is not None
-        return put_manifest(
-            self._ctx.store,
-            entries,
-            schema=of.schema,
-            partition_by=of.partition_by or (),
-            job=self._job,
-            env=self._ctx.env,
-        )
+        shape = Partitioned(of.schema, of.partition_by or ())
+        return put_manifest(self._ctx.store, entries, shape, job=self._job, env=self._ctx.env)
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
         ref = self._put(snapshot.added, snapshot)
@@ -178,10 +403,7 @@ class Spiller:
         tables = [
             self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
         ]
-        united = manifest_table.unite(
-            tables, schema=snapshot.schema, partition_by=snapshot.partition_by
-        )
-        return self._put(united, snapshot)
+        return self._put(manifest_table.unite(tables, snapshot), snapshot)
 
 
 def newest_records(keys: pa.Table) -> pa.Table:
@@ -257,8 +479,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version, which no reader compares with that home."""
-        homes = {each: record for each, record in snapshot.homes.items() if each != self.home}
-        return msgspec.structs.replace(snapshot, homes=homes)
+        return msgspec.structs.replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
 
 
 Part = Member | Decision | Settlement
@@ -424,9 +645,8 @@ class JointUnit:
         self.entries += files
         self.manifests += manifests
         if (touched or manifests) and schema is not None and partition_by is not None:
-            touched = touched or self.ctx.manifests.touched(
-                manifests, schema=schema, partition_by=partition_by
-            )
+            shape = Partitioned(schema, partition_by)
+            touched = touched or self.ctx.manifests.touched(manifests, shape)
             self.touched = list(dedupe([*self.touched, *touched]))
         self.tasks += tasks
 

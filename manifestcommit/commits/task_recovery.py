@@ -19,7 +19,7 @@ from ..errors import StoreError, UsageError
 from ..files.writer import WritePlan
 from ..format import codec, object_names
 from ..format.change import Write
-from ..format.entries import Entry, FinishedTask, KeyMark, ManifestRef
+from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.snapshot import FORMAT_VERSION, Snapshot
 from ..log.manifests import create_own
 from ..log.table_context import TableContext, dropped_at, find_key_at
@@ -28,7 +28,7 @@ from ..runtime.environment import STARTS, Env, create, map_concurrently
 from ..runtime.outcome import InputTotals, Outcome
 from ..store import Store
 from ..version import WRITER
-from .create_version import key_outcome
+from .prepared_job import key_outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _FETCHERS = 16  # there may be thousands of tasks
@@ -113,10 +113,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = object_names.task_name(self.plan.job, self.name, task)
-        schema, partition_by = self.plan.schema, self.plan.partition_by
-        return codec.decode_task(
-            data, name=name, job=self.plan.job, task=task, schema=schema, partition_by=partition_by
-        )
+        return codec.decode_task(data, self.plan, name=name, job=self.plan.job, task=task)
 
 
 def intake_of(finished: FinishedTask) -> InputTotals | None:
@@ -184,18 +181,8 @@ class Recovery:
         own, and a rerun in which nothing fails does not take it for any.
         """
         if self._marked != job:
-            mark = KeyMark(
-                format_version=FORMAT_VERSION,
-                key=self._key,
-                begun_at=self._ctx.env.now_us(),
-                writer=WRITER,
-            )
-            create_own(
-                self._ctx.store,
-                object_names.key_mark_name(job, self._key),
-                codec.encode_key_mark(mark),
-                self._ctx.env,
-            )
+            name = object_names.key_mark_name(job, self._key)
+            create_own(self._ctx.store, name, self._key.encode(), self._ctx.env)
             self._marked = job
         self._write, counter = (finished + 1, failed), itertools.count()
         return lambda: (int(_digest([job, self._write, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1
@@ -255,11 +242,8 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
         name = object_names.parse_job_id(job)
     except ValueError:
         return None
-    return (
-        name.birth
-        if name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
-        else None
-    )
+    is_near = snapshot.fence <= name.birth <= snapshot.version
+    return name.birth if is_near and name.table_id == snapshot.table_id else None
 
 
 def _read(store: Store, name: str) -> bytes | None:

@@ -30,9 +30,8 @@ from ..runtime.outcome import Outcome, error_of
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
-from .create_version import fenced_outcome, found_outcome
 from .joint_commit import commit_declared, ordered_parts
-from .prepared_job import TablePart, done_at, read_prepared
+from .prepared_job import TablePart, done_at, fenced_outcome, found_outcome, read_prepared
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time, and the jobs that have left
@@ -65,14 +64,12 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     job: str
     state: State
     version: int | None = None
-    since: float
     size_bytes: int
+    since: float
     together: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        # what is typed again comes first
-        names = ("job", "state", "version", "size_bytes", "since", "together")
-        return line("JobInfo", [(name, getattr(self, name)) for name in names])
+    def __repr__(self) -> str:  # what is typed again comes first, however long it is
+        return line("JobInfo", msgspec.structs.asdict(self).items())
 
 
 def is_published(ctx: TableContext, job: str) -> bool:
@@ -140,7 +137,8 @@ def _decision(
     with it says, or the history since its birth where it is fenced, or the version that has its
     work, where it is staged and another one has committed that. None: nobody has decided. [CM23]
     [MT11] [CK5]"""
-    said = home_says(ctx, prepared) if prepared is not None and prepared.change.together else None
+    home = _home_of(ctx, prepared) if prepared is not None and prepared.change.together else None
+    said = None if home is None or prepared is None else _decided_by(ctx, home, prepared)
     if said is not None and said.kind in ("committed", "aborted", "fenced"):
         return said.kind, said.version
     if object_names.parse_job_id(job).birth < head.snapshot.fence:
@@ -434,13 +432,6 @@ def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     )
 
 
-def home_says(ctx: TableContext, prepared: Prepared) -> Outcome | None:
-    """The outcome of a job that was prepared with others, as their home has decided; None: it has
-    not, or is gone. Three requests. [MT11]"""
-    home = _home_of(ctx, prepared)
-    return None if home is None else _decided_by(ctx, home, prepared)
-
-
 def _decided_by(
     ctx: TableContext, home: tuple[TableContext, Head], prepared: Prepared
 ) -> Outcome | None:
@@ -449,18 +440,13 @@ def _decided_by(
     found = _recorded(at, head, prepared.change.together[0].job)
     if found is None:
         return None
-    if found.kind == "unknown" and at is not ctx:
-        return _fenced_here(ctx, prepared.change.job)
-    return _own_outcome(ctx, prepared, found)
-
-
-def _fenced_here(ctx: TableContext, job: str) -> Outcome:
-    """The outcome of a job of which the home can decide nothing any more, and has forgotten what it
-    decided: what its own table records, as long as it is not behind the fence there, too. [MT11]"""
-    found = _recorded(ctx, ctx.open(), job)
-    if found is None or found.kind == "aborted":
-        return Outcome(kind="fenced", job_id=job)
-    return found
+    if found.kind != "unknown" or at is ctx:
+        return _own_outcome(ctx, prepared, found)
+    # It can decide nothing any more, and has forgotten what it decided: what the job's own table
+    # records counts, as long as the job is not behind the fence there, too.
+    job = prepared.change.job
+    own = _recorded(ctx, ctx.open(), job)
+    return Outcome(kind="fenced", job_id=job) if own is None or own.kind == "aborted" else own
 
 
 def _own_outcome(ctx: TableContext, prepared: Prepared, decided: Outcome) -> Outcome:

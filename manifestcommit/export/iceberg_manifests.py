@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedTypeError, UsageError
-from ..format.arrow_schema import arrow_type
 from ..format.fields import (
     FLOATS,
     MAX_FIELD_ID,
@@ -33,6 +32,7 @@ from ..format.fields import (
 )
 from ..format.transforms import partition_fields as fields_of
 from ..format.transforms import transform_of
+from ..format.values import arrow_type
 from . import avro
 
 RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedTypeError, UsageError
-from ..format import spark_json
+from ..format import sink_log
 from ..format.fields import (
     FLOATS,
     PRIMITIVES,
@@ -25,13 +25,14 @@ from ..format.fields import (
     MapType,
     Schema,
     StructType,
+    comment_of,
     decimal_parts,
+    has_collation,
     show_path,
     type_text,
     walk,
 )
 from ..format.snapshot import Snapshot
-from ..format.spark_json import comment_of, has_collation
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..runtime.environment import STARTS
@@ -83,8 +84,8 @@ def _options(schema: Schema) -> Iterable[tuple[str, str]]:
     """What Spark's scan needs so that no setting of a session changes rows: other programs' files
     with float columns may be added later."""
     floats = any(field.type in FLOATS for _, field in walk(schema.fields))
-    options = spark_json.SCAN_OPTIONS | {"recursiveFileLookup": "true"}
-    return (options | (spark_json.UNPRUNED | spark_json.TWO_ZEROS if floats else {})).items()
+    options = sink_log.SCAN_OPTIONS | {"recursiveFileLookup": "true"}
+    return (options | (sink_log.UNPRUNED | sink_log.TWO_ZEROS if floats else {})).items()
 
 
 def _quoted_name(name: str) -> str:
@@ -136,7 +137,7 @@ def _text(value: str) -> str:
 FOLDER = "_spark_catalog/"
 # The greatest compacted batch that Spark reads by itself, whatever its settings: a streaming query
 # that is pointed at the folder finds its own batches done, and adds no files.
-LOG = f"{FOLDER}{spark_json.FOLDER}/999999999.compact"
+LOG = f"{FOLDER}{sink_log.FOLDER}/999999999.compact"
 GUARD = f"{FOLDER}_temporary"
 NOT_A_TABLE = f"{FOLDER}not-a-table.parquet"
 _SAYS = (
@@ -173,7 +174,7 @@ def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> Non
 
 def _check_names(store: Store, entries: pa.Table) -> None:
     for path in entries.column("path").to_pylist():
-        if spark_json.is_skipped(path):
+        if sink_log.is_skipped(path):
             raise UsageError(
                 f"{store.url}/{path} has a name that Spark skips: the table cannot be "
                 "exported to its catalog. Rewrite the file first, as by an overwrite"
@@ -196,7 +197,7 @@ def location(store: Store) -> str:
 
 
 def _base(store: Store) -> str:
-    base = spark_json.hadoop_url(store.url)
+    base = sink_log.hadoop_url(store.url)
     if base is None:
         raise UsageError(
             f"Spark has no file system for {store.url}: the table cannot be exported to its "
@@ -261,7 +262,7 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     listed = [(name, 0) for name in names]  # Spark opens no file without bytes
     sizes = zip(files.column("path").to_pylist(), files.column("bytes").to_pylist(), strict=True)
     first = f'"manifestcommit":{{"table":"{snapshot.table_id}","version":{snapshot.version}}},'
-    return spark_json.lines(base, [*listed, *sizes], first=first)
+    return sink_log.lines(base, [*listed, *sizes], first=first)
 
 
 def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
@@ -280,7 +281,7 @@ def unreached(
     ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """The log, where the version that it shows is dead. What makes its readers fail stays. [EX4]"""
-    for info in ctx.store.list(f"{FOLDER}{spark_json.FOLDER}/"):
+    for info in ctx.store.list(f"{FOLDER}{sink_log.FOLDER}/"):
         if info.name != LOG or not 0 < info.modified <= cut_s:
             continue
         shown = _shown(ctx.store)

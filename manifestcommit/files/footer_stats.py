@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..format import values
-from ..format.arrow_schema import is_list, plain_type
 from ..format.entries import ColumnStats
-from ..format.fields import DAY_US, FLOATS, Schema, leaves
-from ..format.spark_json import COLLATIONS
+from ..format.fields import COLLATIONS, DAY_US, FLOATS, Schema, leaves
+from ..format.values import plain_type
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -87,19 +86,20 @@ def parquet_columns(file_schema: pa.Schema) -> list[ParquetColumn]:
 def _columns_below(
     path: Path, name: str, type: pa.DataType, is_single: bool
 ) -> Iterator[tuple[Path, str, pa.DataType, bool]]:
-    type = plain_type(type.storage_type if isinstance(type, pa.BaseExtensionType) else type)
-    if pa.types.is_struct(type):
+    if not pa.types.is_primitive(type):
+        type = plain_type(type.storage_type if isinstance(type, pa.BaseExtensionType) else type)
+    if not pa.types.is_nested(type):
+        yield path, name, type, is_single
+    elif pa.types.is_struct(type):
         for child in type:
             below = (*path, child.name), f"{name}.{child.name}"
             yield from _columns_below(*below, child.type, is_single)
     elif pa.types.is_map(type):
         for part, inside in (("key", type.key_type), ("value", type.item_type)):
             yield from _columns_below((*path, part), f"{name}.key_value.{part}", inside, False)
-    elif is_list(type):
+    else:
         below = (*path, "element"), f"{name}.list.element"
         yield from _columns_below(*below, type.value_type, False)
-    else:
-        yield path, name, type, is_single
 
 
 class FloatStats(NamedTuple):

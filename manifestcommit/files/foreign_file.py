@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
 from ..format import values
-from ..format.arrow_schema import FIELD_ID, SPARK_SCHEMA, Conformer, from_arrow, is_list, plain_type
 from ..format.entries import ColumnStats, Entry, FooterRef
 from ..format.evolution import apply_edits, can_widen, fit
 from ..format.fields import (
@@ -31,6 +30,7 @@ from ..format.fields import (
     Schema,
     StructType,
     WireValue,
+    from_spark,
     map_field,
     members,
     relaxed,
@@ -41,8 +41,8 @@ from ..format.fields import (
 )
 from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import NULL_FOLDER, parse_static
-from ..format.spark_json import from_spark
 from ..format.transforms import maker, partition_fields, source_of
+from ..format.values import FIELD_ID, SPARK_SCHEMA, Conformer, from_arrow, is_list, plain_type
 from ..store.base import ObjectInfo, Store
 from .footer_stats import Path, column_stats, parquet_columns, tracked_leaves
 from .foreign_footer import open_foreign

@@ -29,7 +29,6 @@ from ..errors import (
     UsageError,
 )
 from ..format import codec, object_names, partitioning
-from ..format.arrow_schema import Conformer, arrow_schema, footer_metadata, group_numbers
 from ..format.entries import Entry, SourceRange
 from ..format.fields import (
     EXACT,
@@ -37,13 +36,13 @@ from ..format.fields import (
     FieldType,
     Schema,
     WireValue,
+    has_own_order,
     walk,
 )
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import maker, partition_fields, source_of
-from ..format.values import from_array
+from ..format.values import Conformer, arrow_schema, footer_metadata, from_array, group_numbers
 from ..log.table_context import gate
 from ..log.version_chain import open_head
 from ..runtime.outcome import InputTotals, fenced_error

@@ -39,7 +39,7 @@ from manifestcommit.filter.predicate import (
     StartsWith,
     Unknown,
 )
-from manifestcommit.format.arrow_schema import is_number
+from manifestcommit.format.values import is_number
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",

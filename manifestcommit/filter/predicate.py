@@ -44,10 +44,10 @@ from ..format.fields import (
     Schema,
     WireValue,
     decimal_parts,
+    has_own_order,
     type_text,
 )
 from ..format.partitioning import PartitionPattern, dedupe
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
 from ..format.values import decode, encode
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.arrow_schema import arrow_schema, arrow_type
 from ..format.evolution import find_column
 from ..format.fields import (
     DAY_US,
@@ -33,9 +32,10 @@ from ..format.fields import (
     Schema,
     StructType,
     decimal_parts,
+    has_own_order,
     type_text,
 )
-from ..format.spark_json import has_own_order
+from ..format.values import arrow_schema, arrow_type
 from .arrow_expression import parse_expression
 from .predicate import And, ColumnPath, Or, Predicate, Unknown
 from .sql_syntax import (

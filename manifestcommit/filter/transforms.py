@@ -15,11 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..format.arrow_schema import arrow_type
-from ..format.fields import MAX_FIELD_ID, WIDE, Field, Schema
+from ..format.fields import MAX_FIELD_ID, WIDE, Field, Schema, has_own_order
 from ..format.partitioning import PartitionPattern
-from ..format.spark_json import has_own_order
 from ..format.transforms import Transform, apply, partition_fields, transform_of
+from ..format.values import arrow_type
 from .predicate import (
     And,
     ColumnPath,

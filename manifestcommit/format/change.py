@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from .partitioning import PartitionPattern
 from .snapshot import (
     REPLACE,
     Author,
+    Commit,
     Constraint,
     KeyRecord,
     RunRef,
@@ -31,6 +32,7 @@ from .snapshot import (
 
 
 Position: TypeAlias = int | str | None
+_T = TypeVar("_T")
 
 
 class Advance(Closed, frozen=True, kw_only=True):
@@ -68,18 +70,11 @@ def find_mismatch(
 ) -> WatermarkMismatch | None:
     """The first advance that does not start exactly at its source's current watermark; None: all
     do. [WM2]"""
-    position: dict[str, Position] = {}
+    # A source with an origin and no position was rolled back to before its first advance. [WM1]
+    position: dict[str, Position] = {**dict.fromkeys(origins), **watermarks}
     for advance in advances:
-        # A source with an origin and no position was rolled back to before its first advance. [WM1]
-        known = (
-            advance.source in position or advance.source in watermarks or advance.source in origins
-        )
-        have = (
-            position[advance.source]
-            if advance.source in position
-            else watermarks.get(advance.source)
-        )
-        if known and have != advance.start:
+        have = position.get(advance.source)
+        if advance.source in position and have != advance.start:
             return WatermarkMismatch(
                 kind=_kind(have, advance.start),
                 source=advance.source,
@@ -109,12 +104,9 @@ def note_origins(
     return {**origins, **new}
 
 
-def rewind_watermarks(
-    watermarks: Mapping[str, int | str], source: str, to: Position
-) -> dict[str, int | str]:
-    """The watermarks with one source set back to `to`, or removed. [WM5]"""
-    others = {name: position for name, position in watermarks.items() if name != source}
-    return others if to is None else {**others, source: to}
+def merged(before: Mapping[str, _T], edits: Mapping[str, _T | None]) -> dict[str, _T]:
+    """The members with these edits, of which None takes one away."""
+    return {name: each for name, each in {**before, **edits}.items() if each is not None}
 
 
 def rewind_origins(
@@ -124,11 +116,8 @@ def rewind_origins(
     if to is None:
         return {name: origin for name, origin in origins.items() if name != source}
     origin = origins.get(source)
-    return (
-        {**origins, source: to}
-        if isinstance(origin, int) and isinstance(to, int) and to < origin
-        else dict(origins)
-    )
+    is_earlier = isinstance(origin, int) and isinstance(to, int) and to < origin
+    return {**origins, source: to} if is_earlier else dict(origins)
 
 
 def first_origin(origins: Sequence[Position]) -> Position:
@@ -235,10 +224,8 @@ class Rewritten(Closed, frozen=True, kw_only=True):
 class _OfJob(Closed, frozen=True, kw_only=True):
     """What every change says: whose it is. birth: the job's base version, the latest when it began;
     operation: the kind of work, as the version records it; message, metadata, author: what the
-    caller says of it, and who made it: those of the process that made the change. [OB15]
-
-    Each kind has a `summary` of its own, as its last member: prepared jobs are stored in the order
-    of the members. [AB3]
+    caller says of it, and who made it: those of the process that made the change [OB15]; summary:
+    in figures. [OB10]
     """
 
     job: str
@@ -247,6 +234,7 @@ class _OfJob(Closed, frozen=True, kw_only=True):
     message: str | None = None
     metadata: dict[str, str] = {}
     author: Author | None = None
+    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -294,7 +282,6 @@ class Write(_OfJob, frozen=True, kw_only=True):
     checked: tuple[str, ...] = ()
     constrain: dict[str, Constraint | None] = {}
     audited: Count | None = None
-    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -315,7 +302,6 @@ class MergeManifests(_OfJob, frozen=True, kw_only=True):
 
     operation: str = REPLACE
     paths: frozenset[str]
-    summary: Summary = Summary()
 
 
 class Abort(_OfJob, frozen=True, kw_only=True):
@@ -323,7 +309,6 @@ class Abort(_OfJob, frozen=True, kw_only=True):
 
     operation: str = "give_up"
     aborted: str
-    summary: Summary = Summary()
 
 
 class Rewind(_OfJob, frozen=True, kw_only=True):
@@ -340,7 +325,6 @@ class Rewind(_OfJob, frozen=True, kw_only=True):
     undone_jointly: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
-    summary: Summary = Summary()
 
 
 class TagEdit(_OfJob, frozen=True, kw_only=True):
@@ -349,7 +333,6 @@ class TagEdit(_OfJob, frozen=True, kw_only=True):
     name: str
     version: int | None = None
     until: int | None = None
-    summary: Summary = Summary()
 
 
 class Rollback(_OfJob, frozen=True, kw_only=True):
@@ -369,7 +352,6 @@ class Rollback(_OfJob, frozen=True, kw_only=True):
     beside: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
-    summary: Summary = Summary()
 
 
 class Retention(_OfJob, frozen=True, kw_only=True):
@@ -388,7 +370,6 @@ class Retention(_OfJob, frozen=True, kw_only=True):
     gone: frozenset[str] = frozenset()
     key_runs: Rewritten | None = None
     job_runs: Rewritten | None = None
-    summary: Summary = Summary()
 
 
 Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retention
@@ -396,23 +377,34 @@ Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retentio
 
 class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     """What a change removes from one manifest. bitmap: all removed rows, including those removed
-    earlier; files, rows, bytes: newly removed; touched: the partitions of files that were removed
-    by name."""
+    earlier; totals: of what is newly removed; touched: the partitions of files that were removed by
+    name."""
 
     bitmap: int
-    files: int
-    rows: int
-    bytes: int
+    totals: Totals
     touched: tuple[PartitionPattern, ...] = ()
 
 
-class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked up for a change. taken: manifest path -> what is removed from it; gone: paths
+class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit above the change's base, and the version that carries it."""
+
+    snapshot: Snapshot
+    commit: Commit
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked up for a change. winners: the commits since its base, as far as its kind is
+    compared with them; taken: manifest path -> what is removed from it; gone: paths
     to remove that are not live; live: paths to add that are live already; committed: the job to
     abort has committed, or may have committed below the fence; reused: keys of a rewind that were
     recorded again; dropped: the version at which the change's own key was invalidated, 0: it was
     not."""
 
+    winners: tuple[InterveningCommit, ...] = ()
     taken: dict[str, RemovedRows] = {}
     gone: frozenset[str] = frozenset()
     live: frozenset[str] = frozenset()
@@ -446,13 +438,9 @@ def advanced_of(change: Write) -> dict[str, tuple[Position, int | str]]:
 
 def declared_scope(overwrite: Overwrite | None) -> object:
     """The partitions that an overwrite names, in the form that `declaration` compares. [KY1]"""
-    if overwrite is None:
-        return None
-    return (
-        "dynamic"
-        if overwrite.dynamic
-        else [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
-    )
+    if overwrite is None or overwrite.dynamic:
+        return overwrite and "dynamic"
+    return [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
 
 
 def declaration(

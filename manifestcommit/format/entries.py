@@ -71,6 +71,7 @@ MAX_SOURCES = 256
 # written. [OB4]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 # microseconds since 1970 of the years 1 to 9999, which readers can show
 Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
@@ -102,7 +103,7 @@ class SourceRange(Stored, frozen=True, kw_only=True):
 class FooterRef(Stored, frozen=True, kw_only=True):
     """The end of a Parquet file, from its footer on: length and digest. [OB5] [OB14]"""
 
-    bytes: Count
+    bytes: Positive
     digest: str
 
 
@@ -140,7 +141,7 @@ class ManifestRef(Stored, frozen=True, kw_only=True):
     """
 
     path: str
-    files: Count
+    files: Positive
     rows: Count
     data_bytes: Count
     bytes: Count
@@ -152,19 +153,6 @@ class ManifestRef(Stored, frozen=True, kw_only=True):
     first_path: str
     last_path: str
     footer: FooterRef | None = None
-
-
-# --- Objects of recoverable jobs ---
-
-
-class KeyMark(Closed, frozen=True, kw_only=True):
-    """Marks a job as a recoverable attempt at this key; begun_at: microseconds since the epoch, for
-    people. The name of the object says everything that counts. [AB6]"""
-
-    format_version: int
-    key: str
-    begun_at: Time
-    writer: str
 
 
 class FinishedTask(Closed, frozen=True, kw_only=True):

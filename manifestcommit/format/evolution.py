@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -28,17 +28,19 @@ from .fields import (
     Schema,
     StructType,
     check_schema,
+    comment_of,
     decimal_parts,
     match_names,
     members,
+    rename_metadata,
     show_path,
     shown,
     type_text,
     unique_ids,
     walk,
+    with_comment,
     with_members,
 )
-from .spark_json import comment_of, rename_metadata, with_comment
 from .transforms import source_ids
 
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.
@@ -236,7 +238,12 @@ def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
     """
     draft = Draft(schema)
     for edit in edits:
-        _APPLY[edit.kind](draft, edit)
+        if edit.kind != "add":
+            _APPLY[edit.kind](draft, draft.find(edit.id, edit.column), edit)
+        elif edit.field is None:
+            raise SchemaConflict(f"the edit that adds {edit.column!r} names no field")
+        else:
+            draft.add(edit.field, edit.parent, edit.column)
     result = draft.schema()
     try:
         check_schema(result)
@@ -268,7 +275,6 @@ def add_column(
     type: FieldType,
     *,
     new_id: Callable[[], int],
-    metadata: dict[str, Any] | None = None,
 ) -> tuple[SchemaEdit, ...]:
     """The edit that adds a nullable column, with ids that were never used. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
@@ -285,7 +291,7 @@ def add_column(
             f"{shown(name)} is the path of a member, and {shown(outer)} is {what}: only a struct "
             "gets members. A column whose name has a dot comes with data (merge_schema=True)."
         )
-    field = _with_new_ids(Field(id=1, name=own, type=type, metadata=metadata or {}), draw)
+    field = _with_new_ids(Field(id=1, name=own, type=type), draw)
     check_schema(Schema(fields=(field,)))
     if above is not None:
         return (_addition(field, parent, above.id, frozenset()),)
@@ -339,11 +345,9 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
         raise UsageError(
             f"{what} has a column {to!r} already; column names do not differ in case only."
         )
-    return (
-        ()
-        if field.name == to
-        else (SchemaEdit(kind="rename", id=field.id, column=path, was=field.name, to=to),)
-    )
+    if field.name == to:
+        return ()
+    return (SchemaEdit(kind="rename", id=field.id, column=path, was=field.name, to=to),)
 
 
 def drop_column(
@@ -459,7 +463,7 @@ class _Fitting:
     def __init__(self, table: Schema, merge: bool, converted: bool) -> None:
         self._merge, self._converted = merge, converted
         self._ids = {field.id for _, field in walk(table.fields)} if merge else set()
-        self._file_names = _file_names(table)
+        self._table = table
 
     def columns(
         self, table: tuple[Field, ...], data: tuple[Field, ...], parent: Path, parent_id: int | None
@@ -485,7 +489,7 @@ class _Fitting:
                 self._added(data[at]),
                 parent,
                 parent_id,
-                frozenset() if parent else self._file_names,
+                frozenset() if parent else _file_names(self._table),
             )
 
     def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
@@ -525,7 +529,7 @@ class _Fitting:
         # Engines cannot read a file's void column as another type: Spark fails, or returns an empty
         # array. All of its values are null, so a new column in its place is equivalent.
         yield SchemaEdit(kind="drop", id=table.id, column=table.name)
-        yield _addition(self._added(data, name=table.name), (), None, self._file_names)
+        yield _addition(self._added(data, name=table.name), (), None, _file_names(self._table))
 
     def _relaxed(self, field: Field, path: Path, problem: str) -> SchemaEdit:
         if not self._merge:
@@ -638,14 +642,7 @@ def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
 # --- Applying edits -------------------------------------------------------------------------------
 
 
-def _add(draft: Draft, edit: SchemaEdit) -> None:
-    if edit.field is None:
-        raise SchemaConflict(f"the edit that adds {edit.column!r} names no field")
-    draft.add(edit.field, edit.parent, edit.column)
-
-
-def _widen(draft: Draft, edit: SchemaEdit) -> None:
-    field = draft.find(edit.id, edit.column)
+def _widen(draft: Draft, field: Field, edit: SchemaEdit) -> None:
     if field.type == edit.to:
         return
     widens = edit.to is not None and (edit.was == _VOID or can_widen(field.type, edit.to))
@@ -656,8 +653,7 @@ def _widen(draft: Draft, edit: SchemaEdit) -> None:
     draft.put(msgspec.structs.replace(field, type=edit.to))
 
 
-def _rename(draft: Draft, edit: SchemaEdit) -> None:
-    field = draft.find(edit.id, edit.column)
+def _rename(draft: Draft, field: Field, edit: SchemaEdit) -> None:
     if field.name == edit.to:
         return
     if field.name != edit.was or not edit.to:
@@ -665,8 +661,7 @@ def _rename(draft: Draft, edit: SchemaEdit) -> None:
     draft.rename(field, edit.to)
 
 
-def _comment(draft: Draft, edit: SchemaEdit) -> None:
-    field = draft.find(edit.id, edit.column)
+def _comment(draft: Draft, field: Field, edit: SchemaEdit) -> None:
     if comment_of(field) == edit.to:
         return
     if comment_of(field) != edit.was:
@@ -674,19 +669,10 @@ def _comment(draft: Draft, edit: SchemaEdit) -> None:
     draft.put(msgspec.structs.replace(field, metadata=with_comment(field.metadata, edit.to)))
 
 
-def _drop(draft: Draft, edit: SchemaEdit) -> None:
-    draft.drop(draft.find(edit.id, edit.column))
-
-
-def _relax(draft: Draft, edit: SchemaEdit) -> None:
-    draft.put(msgspec.structs.replace(draft.find(edit.id, edit.column), nullable=True))
-
-
-_APPLY: dict[str, Callable[[Draft, SchemaEdit], None]] = {
-    "add": _add,
+_APPLY: dict[str, Callable[[Draft, Field, SchemaEdit], None]] = {
     "widen": _widen,
     "rename": _rename,
-    "drop": _drop,
-    "relax": _relax,
+    "drop": lambda draft, field, _: draft.drop(field),
+    "relax": lambda draft, field, _: draft.put(msgspec.structs.replace(field, nullable=True)),
     "comment": _comment,
 }

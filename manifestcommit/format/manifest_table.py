@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from . import values
-from .arrow_schema import arrow_type
 from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
-from .fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
+from .fields import MAX_FIELD_ID, FieldType, Schema, Shape, WireValue, leaves, shown
 from .partitioning import Matcher, PartitionPattern
+from .snapshot import Totals
 from .transforms import partition_fields
+from .values import arrow_type
 
 _SOURCES = pa.list_(
     pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])
@@ -45,34 +46,27 @@ _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is dec
 _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
-def partition_types(schema: Schema, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
+def partition_types(of: Shape) -> tuple[FieldType, ...]:
     """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
-    return tuple(field.type for field in partition_fields(schema, partition_by))
+    return tuple(field.type for field in partition_fields(of.schema, of.partition_by))
 
 
-def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
     """Build the manifest table of the entries, sorted; null is what one does not know. [OB13]"""
-    table = pa.table(_columns_of(entries, schema, partition_by))
-    return table.sort_by(
-        [
-            *((f"partition.{field_id}", "ascending") for field_id in partition_by),
-            ("path", "ascending"),
-        ]
-    )
+    table = pa.table(_columns_of(entries, of))
+    return table.sort_by([(key, "ascending") for key in _keys(of)])
 
 
-def check_values(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> None:
+def check_values(entries: Sequence[Entry], of: Shape) -> None:
     """ValueError if an entry holds a value that no manifest of this schema can: no reader could
     read a table that lists it. [OB4] [SC7]"""
     try:
-        _columns_of(entries, schema, partition_by)
+        _columns_of(entries, of)
     except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
         raise ValueError(f"a value does not fit its column: {error}") from None
 
 
-def _columns_of(
-    entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]
-) -> dict[str, pa.Array]:
+def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {
         "path": pa.array([entry.path for entry in entries], pa.string()),
         "rows": pa.array([entry.rows for entry in entries], pa.int64()),
@@ -85,15 +79,15 @@ def _columns_of(
     }
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
-        columns[name] = pa.array([_footer_out(entry.footer) for entry in entries], kind)
+        columns[name] = pa.array([msgspec.to_builtins(each.footer) for each in entries], kind)
     for index, (field_id, kind) in enumerate(
-        zip(partition_by, partition_types(schema, partition_by), strict=True)
+        zip(of.partition_by, partition_types(of), strict=True)
     ):
         columns[f"partition.{field_id}"] = values.to_array(
             [entry.partition[index] for entry in entries], kind
         )
     known = {field_id for entry in entries for field_id in entry.columns}
-    for leaf in leaves(schema):
+    for leaf in leaves(of.schema):
         if leaf.id in known:
             stats = [entry.columns.get(leaf.id, _NOTHING) for entry in entries]
             columns |= _stats_columns(leaf.id, leaf.type, stats)
@@ -105,10 +99,6 @@ def _extra_out(entry: Entry) -> str | None:
     return msgspec.json.encode(members).decode() if members else None
 
 
-def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and each > 0 for each in value)
-
-
 def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
     """Which entries, by `extra`, have rows that are sorted by exactly these columns. [GC20]"""
     kinds = pc.unique(extras).drop_null().to_pylist()
@@ -116,23 +106,17 @@ def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
     return pc.is_in(extras, value_set=pa.array(wanted, pa.string()))
 
 
-def from_table(
-    table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int
-) -> list[Entry]:
+def from_table(table: pa.Table, of: Shape, *, inherited: int) -> list[Entry]:
     """The entries of a manifest's table. `inherited`: the version of those without one. [OB6]"""
-    types = partition_types(schema, partition_by)
-    partitions: list[list[WireValue]] = [
-        values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
-        for field_id, kind in zip(partition_by, types, strict=True)
-    ]
-    stats = _stats_in(table, schema)
+    columns = _partition_values(table, of)
+    stats = _stats_in(table, of.schema)
     fixed = {name: table.column(name).to_pylist() for name, _ in FIXED}
     footers = footers_in(table)
     extras = [msgspec.json.decode(text) if text else {} for text in fixed["extra"]]
     return [
         Entry(
             path=fixed["path"][row],
-            partition=tuple(column[row] for column in partitions),
+            partition=tuple(column[row] for column in columns),
             rows=fixed["rows"][row],
             bytes=fixed["bytes"][row],
             digest=fixed["digest"][row],
@@ -152,20 +136,26 @@ def from_table(
     ]
 
 
-def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
+def totals(table: pa.Table) -> Totals:
+    """What the entries of a manifest's table come to."""
+    rows, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("rows", "bytes"))
+    return Totals(files=table.num_rows, rows=rows, bytes=size)
+
+
+def describe(table: pa.Table, of: Shape) -> dict[str, Any]:
     """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
     lower, upper, nulls = [], [], []
-    for field_id, kind in zip(partition_by, partition_types(schema, partition_by), strict=True):
+    for field_id, kind in zip(of.partition_by, partition_types(of), strict=True):
         column = table.column(f"partition.{field_id}")
         ends = pc.min_max(column)
         lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
         upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
         nulls.append(column.null_count > 0)
-    paths = pc.min_max(table.column("path"))
+    paths, all_of = pc.min_max(table.column("path")), totals(table)
     return {
-        "files": table.num_rows,
-        "rows": pc.sum(table.column("rows")).as_py() or 0,
-        "data_bytes": pc.sum(table.column("bytes")).as_py() or 0,
+        "files": all_of.files,
+        "rows": all_of.rows,
+        "data_bytes": all_of.bytes,
         "lower": tuple(lower),
         "upper": tuple(upper),
         "nulls": tuple(nulls),
@@ -221,7 +211,8 @@ def check_rows(table: pa.Table) -> None:
             members = _json(text)
             if not isinstance(members, dict):
                 raise ValueError("its column 'extra' holds something else than members")
-            if not _are_ids(members.get(SORTED, [])):
+            ids = members.get(SORTED, [])
+            if not (isinstance(ids, list) and all(type(id) is int and id > 0 for id in ids)):
                 raise ValueError(f"its column 'extra' has a member {SORTED!r} that is no field ids")
     if "sources" in present:
         _check_sources(table.column("sources"))
@@ -374,22 +365,21 @@ def with_versions(table: pa.Table, inherited: int) -> pa.Table:
     return table.set_column(index, "added", pc.fill_null(table.column("added"), inherited))
 
 
-def align(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+def align(table: pa.Table, of: Shape) -> pa.Table:
     """The columns of this schema, in its types; bounds of dropped columns are removed. [OB13]"""
-    return _aligned(table, _kinds(schema, partition_by), schema)
+    return _aligned(table, _kinds(of), of.schema)
 
 
-def _kinds(schema: Schema, partition_by: Sequence[int]) -> dict[str, pa.DataType]:
+def _kinds(of: Shape) -> dict[str, pa.DataType]:
     """The columns of a manifest that have the type of a column of the schema."""
     kinds = {
         f"{name}.{leaf.id}": arrow_type(leaf.type)
-        for leaf in leaves(schema)
+        for leaf in leaves(of.schema)
         for name in ("min", "max")
     }
-    types = partition_types(schema, partition_by)
     return kinds | {
         f"partition.{field_id}": arrow_type(kind)
-        for field_id, kind in zip(partition_by, types, strict=True)
+        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
     }
 
 
@@ -402,21 +392,21 @@ def _aligned(table: pa.Table, kinds: dict[str, pa.DataType], schema: Schema) -> 
     return known if known.schema.equals(wanted) else known.cast(wanted)
 
 
-def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+def unite(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
     """Merge manifests into one sorted table; bounds that one lacks are null. [OB13]"""
-    together, keys = stack(tables, schema=schema, partition_by=partition_by), _keys(partition_by)
+    together, keys = stack(tables, of), _keys(of)
     if is_sorted(together, keys):
         return together
     # a table in one piece is read five times as fast
     return together.combine_chunks().sort_by([(key, "ascending") for key in keys])
 
 
-def stack(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
     """Concatenate the tables in the order of their first rows. The result is sorted only if the
     tables are and do not overlap. [OB13]"""
-    kinds = _kinds(schema, partition_by)
-    parts = [_aligned(table, kinds, schema) for table in tables]
-    filled, keys = [part for part in parts if part.num_rows], _keys(partition_by)
+    kinds = _kinds(of)
+    parts = [_aligned(table, kinds, of.schema) for table in tables]
+    filled, keys = [part for part in parts if part.num_rows], _keys(of)
     if len(filled) > 1:
         order = pc.sort_indices(
             pa.concat_tables([part.select(keys).slice(0, 1) for part in filled]),
@@ -428,9 +418,9 @@ def stack(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[
     )
 
 
-def _keys(partition_by: Sequence[int]) -> list[str]:
+def _keys(of: Shape) -> list[str]:
     """The sort keys of a manifest."""
-    return [*(f"partition.{field_id}" for field_id in partition_by), "path"]
+    return [*(f"partition.{field_id}" for field_id in of.partition_by), "path"]
 
 
 def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
@@ -453,12 +443,7 @@ def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
 
 
 def rows_matching(
-    table: pa.Table,
-    *,
-    schema: Schema,
-    partition_by: Sequence[int],
-    scope: Matcher | None,
-    paths: frozenset[str],
+    table: pa.Table, of: Shape, *, scope: Matcher | None, paths: frozenset[str]
 ) -> int:
     """The bitmap of entries with a partition in `scope` or a path in `paths`. [CF3] [CF7]"""
     rows: list[int] = []
@@ -467,25 +452,25 @@ def rows_matching(
         rows += pc.indices_nonzero(listed.combine_chunks()).to_pylist()
     if scope is not None:
         rows += [
-            row
-            for row, partition in enumerate(partitions(table, schema, partition_by))
-            if scope.holds(partition)
+            row for row, partition in enumerate(partitions(table, of)) if scope.holds(partition)
         ]
     return from_rows(rows)
 
 
-def partitions(
-    table: pa.Table, schema: Schema, partition_by: Sequence[int]
-) -> Iterable[PartitionPattern]:
+def partitions(table: pa.Table, of: Shape) -> Iterable[PartitionPattern]:
     """The partition of every entry, as patterns with a value for each field."""
-    if not partition_by:
+    if not of.partition_by:
         return [{} for _ in range(table.num_rows)]
-    types = partition_types(schema, partition_by)
-    columns = [
+    rows = zip(*_partition_values(table, of), strict=True)
+    return (dict(zip(of.partition_by, row, strict=True)) for row in rows)
+
+
+def _partition_values(table: pa.Table, of: Shape) -> list[list[WireValue]]:
+    """Of each partition column the value in every entry."""
+    return [
         values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
-        for field_id, kind in zip(partition_by, types, strict=True)
+        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
     ]
-    return (dict(zip(partition_by, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 _NOTHING = ColumnStats()
@@ -537,19 +522,12 @@ def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
     return column if column.type == wanted else column.cast(wanted)
 
 
-def _footer_out(footer: FooterRef | None) -> dict[str, int | str] | None:
-    return None if footer is None else {"bytes": footer.bytes, "digest": footer.digest}
-
-
 def footers_in(table: pa.Table) -> list[FooterRef | None]:
     """The footer of each entry of a manifest's table, as far as entries have one. [OB13]"""
     name, _ = FOOTER
     if name not in table.column_names:
         return [None] * table.num_rows
-    return [
-        None if row is None else FooterRef(bytes=row["bytes"], digest=row["digest"])
-        for row in table.column(name).to_pylist()
-    ]
+    return [None if row is None else FooterRef(**row) for row in table.column(name).to_pylist()]
 
 
 def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:

@@ -189,11 +189,9 @@ def job_of_own_name(path: str) -> str | None:
     """The job whose data file has exactly this name, in any folder; not that of a copy. [DF1]"""
     job = job_of_data_file(path)
     name = path.rpartition("/")[2]
-    return (
-        job
-        if job is not None and _DATA_FILE.fullmatch(name[: -len(job) - len(_DATA_FILE_ENDS)])
-        else None
-    )
+    if job is None or not _DATA_FILE.fullmatch(name[: -len(job) - len(_DATA_FILE_ENDS)]):
+        return None
+    return job
 
 
 def job_of_manifest(name: str) -> str:
@@ -213,13 +211,13 @@ def key_marks_prefix(key: str) -> str:
 
 def key_mark_name(job: str, key: str) -> str:
     """The name of the object that makes `job` a recoverable attempt at `key`. [AB6]"""
-    return f"{key_marks_prefix(key)}{job}.json.zst"
+    return f"{key_marks_prefix(key)}{job}"
 
 
 def job_of_handed(name: str) -> str:
     """The job that left this object below `JOBS`; None: no job did. [LY5]"""
     first, _, rest = name.removeprefix(JOBS).partition("/")
-    return rest.removesuffix(".json.zst") if name.startswith(MARKS) else first
+    return rest if name.startswith(MARKS) else first
 
 
 def tasks_prefix(job: str, work: str) -> str:

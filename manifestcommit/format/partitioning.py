@@ -29,10 +29,10 @@ from .fields import (
     Schema,
     WireValue,
     decimal_parts,
+    has_collation,
     shown,
     type_text,
 )
-from .spark_json import has_collation
 from .transforms import (
     CALENDAR,
     TEXTS,

@@ -9,11 +9,11 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
 import msgspec
 
-from .entries import Count, Entry, Int64, ManifestRef, Time
+from .entries import Count, Entry, Int64, ManifestRef, Positive, Time
 from .fields import (
     NO_COLUMNS,
     Closed,
@@ -26,7 +26,7 @@ from .fields import (
     secret_in,
     shown,
 )
-from .object_names import is_table_id, parse_job_id
+from .object_names import parse_job_id
 
 # Who made a commit, and what its caller says of it: author, message and metadata.
 
@@ -190,13 +190,9 @@ FORMAT_VERSION = 1
 # of a version that takes part in a joint commit and is not yet decided by itself [MT3] [OB16]
 PENDING_FORMAT_VERSION = 2
 
-# The partitions that a commit touched: each pattern maps partition field ids to values; an omitted
-# id matches every value.
-Touch: TypeAlias = dict[int, WireValue]
 # the one operation that changes no row, whatever files it adds and removes [GC11]
 REPLACE = "replace"
-# "create" | "append" | "overwrite" | "replace" | "schema" | "properties" | … (open set, [CM9])
-Operation: TypeAlias = str
+TableId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]  # as `is_table_id` says
 
 
 class Summary(Stored, frozen=True, kw_only=True):
@@ -231,15 +227,16 @@ class Summary(Stored, frozen=True, kw_only=True):
 
 class Commit(Stored, frozen=True, kw_only=True):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions
-    added to or removed from; reason: a text from a person; message, metadata: what the caller says
+    added to or removed from, as patterns of field ids and values (an omitted id matches every
+    value); reason: a text from a person; message, metadata: what the caller says
     of it; author: who made it; restored: the target of a rollback; advanced: source -> start and
     end of what it advanced. [OB10] [OB15] [CM24]"""
 
     job: str
     commit_id: str
     key: str | None = None
-    operation: Operation
-    touched: tuple[Touch, ...] = ()
+    operation: str  # "create", "append", "overwrite", "schema", … (open set, [CM9])
+    touched: tuple[dict[int, WireValue], ...] = ()
     reason: str | None = None
     message: str | None = None
     metadata: dict[str, str] = {}
@@ -269,8 +266,8 @@ class StreamRecord(Stored, frozen=True, kw_only=True):
     """
 
     query: str
-    batch: Int64
-    version: Count
+    batch: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    version: Positive
 
 
 class Tag(Stored, frozen=True, kw_only=True):
@@ -284,19 +281,38 @@ class RunRef(Stored, frozen=True, kw_only=True):
     """Spilled records: a Parquet object sorted by its column from `first` to `last`. [OB11]"""
 
     path: str
-    rows: Count
-    bytes: Count
+    rows: Positive
+    bytes: Positive
     digest: str
     first: str
     last: str
 
 
 class Totals(Stored, frozen=True, kw_only=True):
-    """Live files, rows and bytes at this version. [OB2]"""
+    """A number of files, their rows and their bytes: in a snapshot of those that are live. [OB2]"""
 
     files: Count = 0
     rows: Count = 0
     bytes: Count = 0
+
+    def after(self, gained: Totals, lost: Totals | None = None) -> Totals:
+        """What they become by these that come and these that go."""
+        gone = lost or Totals()
+        return msgspec.structs.replace(
+            self,
+            files=self.files + gained.files - gone.files,
+            rows=self.rows + gained.rows - gone.rows,
+            bytes=self.bytes + gained.bytes - gone.bytes,
+        )
+
+
+def totals_of(entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -> Totals:
+    """What these files and those in these manifests, as written, come to."""
+    return Totals(
+        files=len(entries) + sum(ref.files for ref in manifests),
+        rows=sum(entry.rows for entry in entries) + sum(ref.rows for ref in manifests),
+        bytes=sum(entry.bytes for entry in entries) + sum(ref.data_bytes for ref in manifests),
+    )
 
 
 class DisputedTime(Stored, frozen=True, kw_only=True):
@@ -324,9 +340,9 @@ class Pending(Stored, frozen=True, kw_only=True):
     """
 
     home: str
-    table_id: str
+    table_id: TableId
     job: str
-    attempt: Count
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     base: Count
 
 
@@ -490,8 +506,8 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     """
 
     format_version: Count
-    table_id: str
-    version: Count
+    table_id: TableId
+    version: Positive
     parent_digest: str | None = None
     committed_at: Time
     clock: Time | None = None
@@ -528,19 +544,18 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     advanced_at: dict[str, Time] = {}
     dated: tuple[tuple[Count, Time], ...] = ()
     pending: Pending | None = None
-    joint: dict[str, JointRecord] = {}
-    homes: dict[str, HomeRecord] = {}
+    joint: dict[TableId, JointRecord] = {}
+    homes: dict[TableId, HomeRecord] = {}
     void: tuple[Count, ...] = ()
-    rank: Int64 = 0
+    rank: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
     constraints: dict[str, Constraint] = {}
-    cloned: dict[str, Origin] = {}
+    cloned: dict[TableId, Origin] = {}
 
 
 # Checks what names other tables, in snapshots and prepared jobs: it is read as hostile.
 
 MAX_ROOT_CHARS = 4096
 MOST_TABLES = 32  # of one joint commit [MT2]
-_BEYOND = 2**31  # above any attempt, and any rank
 _LONGEST = 2**63
 
 
@@ -567,12 +582,10 @@ def check_together(together: Sequence[TogetherJob], job: str) -> None:
 
 
 def check_joint(snapshot: Snapshot) -> None:
-    """Check `pending`, `joint`, `homes`, `void`, `rank` and `cloned`; ValueError says which rule
+    """Check `pending`, `joint`, `homes`, `void` and `cloned`; ValueError says which rule
     does not hold. [OB16] [CN3]"""
     if (snapshot.pending is not None) != (snapshot.format_version == PENDING_FORMAT_VERSION):
         raise ValueError("format_version 2 is that of a pending version, and of no other")
-    if not -_BEYOND <= snapshot.rank < _BEYOND:
-        raise ValueError("rank is no signed integer of 32 bits")
     _check_void(snapshot)
     if snapshot.pending is not None:
         _check_pending(snapshot, snapshot.pending)
@@ -594,12 +607,10 @@ def _check_void(snapshot: Snapshot) -> None:
 
 def _check_pending(snapshot: Snapshot, pending: Pending) -> None:
     _check_root(pending.home)
-    if not is_table_id(pending.table_id) or pending.table_id == snapshot.table_id:
+    if pending.table_id == snapshot.table_id:
         raise ValueError("a pending version names no other table as its home")
     if parse_job_id(pending.job).table_id != pending.table_id:
         raise ValueError("a pending version names a job that is not one of its home")
-    if not 1 <= pending.attempt < _BEYOND:
-        raise ValueError("a pending version has an impossible attempt")
     if not snapshot.expired <= pending.base < snapshot.version:
         raise ValueError("a pending version has a base that is not readable below it")
     between = snapshot.version - 1 - pending.base
@@ -613,8 +624,8 @@ def _check_partners(
     member: str, partners: Mapping[str, JointRecord | HomeRecord | Origin], own: str, known: range
 ) -> None:
     for table_id, record in partners.items():
-        if not is_table_id(table_id) or table_id == own:
-            raise ValueError(f"{member} holds {shown(table_id)}, which is no other table's id")
+        if table_id == own:
+            raise ValueError(f"{member} holds the id of its own table")
         if record.version not in known:
             raise ValueError(f"{member} holds an impossible version of table {table_id}")
         _check_root(record.root)

@@ -26,10 +26,10 @@ from .fields import (
     FieldType,
     Schema,
     decimal_parts,
+    has_collation,
     shown,
     type_text,
 )
-from .spark_json import has_collation
 
 FUNCTIONS = ("year", "month", "day", "hour", "bucket", "truncate")
 CALENDAR = ("year", "month", "hour")  # their values are numbers that folders write as dates
@@ -252,10 +252,6 @@ def _days(array: pa.Array, type: FieldType) -> pa.Array:
     return _floor(array.cast(pa.int64()), DAY_US)
 
 
-def _year(array: pa.Array, type: FieldType, _: int) -> pa.Array:
-    return _calendar(array, type)[0].cast(pa.int32())
-
-
 def _month(array: pa.Array, type: FieldType, _: int) -> pa.Array:
     years, months = _calendar(array, type)
     return pc.add(pc.multiply(years, 12), months).cast(pa.int32())
@@ -270,29 +266,21 @@ def _calendar(array: pa.Array, type: FieldType) -> tuple[pa.Array, pa.Array]:
     return years, pc.subtract(pc.month(inside), 1)
 
 
-def _day(array: pa.Array, type: FieldType, _: int) -> pa.Array:
-    return _days(array, type).cast(pa.int32()).cast(pa.date32())
-
-
-def _hour(array: pa.Array, _: FieldType, __: int) -> pa.Array:
-    return _floor(array.cast(pa.int64()), _HOUR).cast(pa.int32())
-
-
 def _truncate(array: pa.Array, type: FieldType, width: int) -> pa.Array:
     if type == "string":
         return pc.utf8_slice_codeunits(array, 0, width)
     if type == "binary":
         return pc.binary_slice(array, 0, width)
     if type not in INTEGERS:
-        return _of_distinct(array, lambda value: _cut_decimal(value, array.type, width), array.type)
+
+        def cut(value: Any) -> Any:
+            number = _unscaled(value, array.type)
+            return WIDE.scaleb(WIDE.create_decimal(number - number % width), -array.type.scale)
+
+        return _of_distinct(array, cut, array.type)
     numbers = array.cast(pa.int64())
-    cut = pc.multiply_checked(_floor(numbers, width), pa.scalar(width, pa.int64()))
-    return cut if type == "long" else cut.cast(pa.int32())
-
-
-def _cut_decimal(value: Any, type: pa.DataType, width: int) -> Any:
-    unscaled = _unscaled(value, type)
-    return WIDE.scaleb(WIDE.create_decimal(unscaled - unscaled % width), -type.scale)
+    whole = pc.multiply_checked(_floor(numbers, width), pa.scalar(width, pa.int64()))
+    return whole if type == "long" else whole.cast(pa.int32())
 
 
 def _unscaled(value: Any, type: pa.DataType) -> int:
@@ -387,7 +375,8 @@ def _hash_longs(array: pa.Array) -> pa.Array:
 
 def _hash_bytes(array: pa.Array) -> pa.Array:
     """The hash of each text or binary value; values of like lengths together, block by block."""
-    encoded = array.cast(pa.large_binary() if _is_large(array) else pa.binary())
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    encoded = array.cast(pa.large_binary() if is_large else pa.binary())
     distinct = encoded.dictionary_encode()
     data = distinct.dictionary
     sizes = pc.binary_length(data).cast(pa.uint32())
@@ -399,7 +388,9 @@ def _hash_bytes(array: pa.Array) -> pa.Array:
     while len(data) and at <= _LONG_TEXT:
         done = pc.sum(pc.less(sizes, _u32(at + 4))).as_py()  # the first of them, as they are sorted
         if done:
-            tails = _with_block(state.slice(0, done), _block(_padded(data.slice(0, done)), at))
+            zeros, nothing = (pa.scalar(value, data.type) for value in (b"\0\0\0\0", b""))
+            padded = pc.binary_join_element_wise(data.slice(0, done), zeros, nothing)
+            tails = _with_block(state.slice(0, done), _block(padded, at))
             finished.append(_finished(tails, sizes.slice(0, done)))
             data, sizes, state = data.slice(done), sizes.slice(done), state.slice(done)
         state = _round(state, _block(data, at))
@@ -407,16 +398,6 @@ def _hash_bytes(array: pa.Array) -> pa.Array:
     finished.append(pa.array([murmur3(value) for value in data.to_pylist()], pa.uint32()))
     # where each value went in the order of lengths
     return pa.concat_arrays(finished).take(pc.sort_indices(rows)).take(distinct.indices)
-
-
-def _padded(data: pa.Array) -> pa.Array:
-    """Each value with four zeros behind it."""
-    zeros, nothing = (pa.scalar(value, data.type) for value in (b"\0\0\0\0", b""))
-    return pc.binary_join_element_wise(data, zeros, nothing)
-
-
-def _is_large(array: pa.Array) -> bool:
-    return bool(pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type))
 
 
 def _block(data: pa.Array, at: int) -> pa.Array:
@@ -427,10 +408,10 @@ def _block(data: pa.Array, at: int) -> pa.Array:
 
 
 _VALUES: dict[str, Callable[[pa.Array, FieldType, int], pa.Array]] = {
-    "year": _year,
+    "year": lambda array, type, _: _calendar(array, type)[0].cast(pa.int32()),
     "month": _month,
-    "day": _day,
-    "hour": _hour,
+    "day": lambda array, type, _: _days(array, type).cast(pa.int32()).cast(pa.date32()),
+    "hour": lambda array, *_: _floor(array.cast(pa.int64()), _HOUR).cast(pa.int32()),
     "bucket": _bucket,
     "truncate": _truncate,
 }

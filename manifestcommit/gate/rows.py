@@ -23,12 +23,11 @@ from ..filter.arrow_expression import parse_expression
 from ..filter.predicate import ColumnPath, Not, Predicate
 from ..filter.sql_expression import Session, columns_of, compile_value, truth_of
 from ..filter.sql_syntax import NotUnderstoodError, parse
-from ..format import arrow_schema
-from ..format.arrow_schema import Conformer
 from ..format.change import Write
 from ..format.evolution import apply_edits
 from ..format.fields import Field, Schema, StructType, shown
 from ..format.snapshot import Constraint, Snapshot, check_condition, check_constraints, never_null
+from ..format.values import Conformer, arrow_schema
 from ..log.table_context import TableContext
 from ..protocol.conflict import Violation
 from ..rows.clauses import evaluating, mask_of
@@ -346,7 +345,7 @@ def _check_of(
 
     with _readable(what, constraint.condition):
         form = truth_of(compile_value(constraint.condition, resolve, _ANYWHERE))
-    columns = arrow_schema.arrow_schema(schema, physical=physical, ids=False)
+    columns = arrow_schema(schema, physical=physical, ids=False)
     predicate = parse_expression(form, columns, f"{what}:")
     with evaluating(constraint.condition, f"{what}:"):  # its types, before any row is read
         mask_of(columns.empty_table(), form)

@@ -5,7 +5,6 @@ because they never change. [OB6] [OB11]
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import io
 import mmap
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptMetadataError, UsageError
 from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, FooterRef, ManifestRef, decode
-from ..format.fields import Schema
+from ..format.fields import Shape
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.snapshot import RunRef, Snapshot
 from ..runtime.environment import Env, create, map_concurrently
@@ -69,8 +68,9 @@ class ManifestParts:
             self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
             self.metadata: Any = self._file.metadata
             self.schema: pa.Schema = self._file.schema_arrow
-            self._digests = _digests_in(self.metadata)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            known = (self.metadata.metadata or {}).get(CHUNKS, b"")
+            self._digests = base64.b64decode(known, validate=True)
+        except (pa.ArrowException, OSError, ValueError) as error:  # of base64, too
             raise self._damaged(str(error)) from None
         groups = [self.metadata.row_group(index) for index in range(self.metadata.num_row_groups)]
         self.sizes = [group.num_rows for group in groups]
@@ -192,15 +192,13 @@ def _longest(data: Any, metadata: Any, group: int, at: int) -> int:
     file = pq.ParquetFile(
         pa.BufferReader(pa.py_buffer(data)), metadata=metadata, read_dictionary=[path]
     )
-    column = file.read_row_group(group, columns=[path], use_threads=False).column(0)
-    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
-
-
-def _longest_in(values: Any) -> int:
-    while pa.types.is_nested(values.type):  # of one leaf
-        values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
-    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
-    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+    longest = 0
+    for values in file.read_row_group(group, columns=[path], use_threads=False).column(0).chunks:
+        while pa.types.is_nested(values.type):  # of one leaf
+            values = values.flatten()[0] if pa.types.is_struct(values.type) else values.values
+        texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+        longest = max(longest, pc.max(pc.binary_length(texts)).as_py() or 0)
+    return longest
 
 
 def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
@@ -229,13 +227,6 @@ def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
         for chunk in (group.column(index) for index in range(metadata.num_columns)):
             spans.append(chunk_span(chunk))
     return spans
-
-
-def _digests_in(metadata: Any) -> bytes:
-    try:
-        return base64.b64decode((metadata.metadata or {}).get(CHUNKS, b""), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"the digests of its chunks are not base64: {error}") from None
 
 
 def _digest(chunk: memoryview) -> bytes:
@@ -350,19 +341,10 @@ class ManifestReader:
         table = self.manifest(ref, snapshot.partition_by, keep=keep)
         return aligned(manifest_table.live(table, removed), ref, snapshot)
 
-    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
-        """The live entries of one manifest. [OB9]"""
-        table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
-        return manifest_table.from_table(
-            table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added
-        )
-
     def inlined(self, snapshot: Snapshot) -> pa.Table:
         """The entries inlined in the snapshot, as a manifest's table. No request. [OB5]"""
         try:
-            return manifest_table.to_table(
-                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
-            )
+            return manifest_table.to_table(snapshot.added, snapshot)
         # a partition value or a bound that is not of its column's type
         except (pa.ArrowException, ValueError) as error:
             name = object_names.version_name(snapshot.version)
@@ -402,17 +384,14 @@ class ManifestReader:
             raise codec.damaged(ref.path, reason)
         return table
 
-    def lookup(
-        self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema
-    ) -> dict[str, object] | None:
+    def lookup(self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema) -> dict[str, Any] | None:
         """The row of a spilled key or job; None: none. A request per fitting run. [OB11]"""
         for run in reversed(runs):
             if run.first <= wanted <= run.last:
                 table = self.run(run, kind)
                 at = pc.index(table.column(0), wanted).as_py()
                 if at >= 0:
-                    row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
-                    return row
+                    return dict(table.slice(at, 1).to_pylist()[0])
         return None
 
     def job(
@@ -420,12 +399,12 @@ class ManifestReader:
     ) -> tuple[Literal["committed", "aborted"] | None, int | None]:
         """A job's record, inlined or (with `runs`) spilled: state and version. [CM1] [OB11]"""
         if job in snapshot.recent_jobs:
-            version: object = snapshot.recent_jobs[job]
+            version = snapshot.recent_jobs[job]
         elif runs and (row := self.lookup(snapshot.job_runs, job, JOB_RUN)) is not None:
             version = row["version"]
         else:
             return None, None
-        return ("aborted", None) if version is None else ("committed", int(str(version)))
+        return ("aborted", None) if version is None else ("committed", version)
 
     def columns(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
@@ -446,19 +425,17 @@ class ManifestReader:
         paths: list[str] = self._read(ref, ["path"]).column(0).to_pylist()
         return paths
 
-    def touched(
-        self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]
-    ) -> tuple[PartitionPattern, ...]:
+    def touched(self, refs: Sequence[ManifestRef], of: Shape) -> tuple[PartitionPattern, ...]:
         """The distinct partitions of all rows. Caches nothing. At most one request each. [OB6]"""
-        if not partition_by:
+        if not of.partition_by:
             return ({},) if refs else ()
-        names = [f"partition.{field_id}" for field_id in partition_by]
+        names = [f"partition.{field_id}" for field_id in of.partition_by]
 
         def partitions() -> Iterator[PartitionPattern]:
             for ref in refs:
                 table = self._read(ref, names)
                 try:
-                    yield from manifest_table.partitions(table, schema, partition_by)
+                    yield from manifest_table.partitions(table, of)
                 # values that are not of the column's type
                 except (pa.ArrowException, UsageError) as error:
                     raise codec.damaged(ref.path, error) from None
@@ -496,9 +473,7 @@ def _key(ref: ManifestRef, partition_by: Sequence[int]) -> tuple[Hashable, ...]:
 def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
     """Columns of a manifest in the snapshot's types, with each entry's version. [OB6] [OB13]"""
     try:
-        table = manifest_table.align(
-            table, schema=snapshot.schema, partition_by=snapshot.partition_by
-        )
+        table = manifest_table.align(table, snapshot)
     except (pa.ArrowException, ValueError) as error:  # a column that is not of the table's type
         raise codec.damaged(ref.path, error) from None
     return manifest_table.with_versions(table, ref.added)
@@ -511,23 +486,17 @@ def check_removed(ref: ManifestRef, removed: int) -> None:
 
 
 def put_manifest(
-    store: Store,
-    entries: Sequence[Entry] | pa.Table,
-    *,
-    schema: Schema,
-    partition_by: Sequence[int],
-    job: str,
-    env: Env,
+    store: Store, entries: Sequence[Entry] | pa.Table, of: Shape, *, job: str, env: Env
 ) -> ManifestRef:
     """Write the entries, or a manifest's table, as one manifest of `job` and return its reference;
     entries without a version inherit one. One request. [OB6] [DF2]"""
     table = entries
     if not isinstance(entries, pa.Table):
-        table = manifest_table.to_table(entries, schema=schema, partition_by=partition_by)
+        table = manifest_table.to_table(entries, of)
     data, footer = manifest_bytes(table)
     path = object_names.manifest_name(job, env.randomness(16))
     create_own(store, path, data, env)
-    described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
+    described = manifest_table.describe(table, of)
     return ManifestRef(
         path=path, bytes=len(data), digest=codec.digest(data), footer=footer, **described
     )
@@ -573,9 +542,8 @@ def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
         for name in table.column_names
         if name in _REPEATED or name.partition(".")[0] in _REPEATED
     ]
-    packed = [
-        name for name in small if name not in repeated and _is_whole(table.schema.field(name).type)
-    ]
+    kinds = {name: table.schema.field(name).type for name in small if name not in repeated}
+    packed = [name for name, kind in kinds.items() if any(is_kind(kind) for is_kind in _WHOLE)]
     data = to_parquet(
         table.select([*small, *(name for name in table.column_names if name not in small)]),
         use_dictionary=[
@@ -592,13 +560,7 @@ def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
 
 _COUNTS = ("rows", "bytes", "added")
 _REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
-
-
-def _is_whole(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_integer(kind) or t.is_date32(kind) or t.is_timestamp(kind) or t.is_duration(kind)
-    )
+_WHOLE = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_duration)
 
 
 def to_parquet(table: pa.Table, **options: Any) -> bytes:

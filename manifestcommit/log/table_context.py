@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -139,8 +139,6 @@ class TableContext:
         self.env: Env = env or getattr(store, "env", None) or Env()
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
-        # key -> runs without it; runs never change
-        self.absent_keys: dict[str, set[str]] = {}
         self._has_proven = False
         self.tally = StoreCounters(store)
         self.writer = WRITER
@@ -458,7 +456,8 @@ def check_free_root(store: Store) -> None:
         is_version = (
             bool(rest) and object_names.parse_version(object_names.VERSIONS + rest) is not None
         )
-        if not is_version and _is_hidden(info.name):
+        # names that every reader of a folder skips, such as _SUCCESS or .DS_Store
+        if not is_version and any(part.startswith(("_", ".")) for part in info.name.split("/")):
             continue
         around = inner if is_version else _table_around(store, info.name)
         if around is not None:
@@ -532,18 +531,13 @@ def _holds_versions(store: Store, folder: str) -> bool:
     )
 
 
-def _is_hidden(name: str) -> bool:
-    """Names that every reader of a folder skips, such as _SUCCESS or .DS_Store."""
-    return any(part.startswith(("_", ".")) for part in name.split("/"))
-
-
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
 # spilled.
 
 
 def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten. A
-    run that lacks the key is read only once. [KY1] [WM5]"""
+    """The record of a key, inlined or spilled; None: never committed, invalidated or forgotten.
+    [KY1] [WM5]"""
     record = find_record(ctx, snapshot, key)
     return record if record is not None and record.digest else None
 
@@ -566,17 +560,11 @@ def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecor
 
 def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
-    absent = ctx.absent_keys.setdefault(key, set())
-    newest: KeyRecord | None = None
-    for run in snapshot.key_runs:
-        if run.path in absent:
-            continue
-        row = ctx.manifests.lookup((run,), key, KEY_RUN)
-        if row is None:
-            absent.add(run.path)
-        elif newest is None or int(str(row["version"])) > newest.version:
-            newest = KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
-    return newest
+    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
+    newest = max(filter(None, rows), key=lambda row: int(row["version"]), default=None)
+    if newest is None:
+        return None
+    return KeyRecord(version=newest["version"], digest=newest["digest"])
 
 
 def find_job_at(
@@ -618,7 +606,9 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     first = head.snapshot
     if source not in first.watermarks:
         return
-    for newer, older in _pairs(ctx, head):
+    for newer, older in pairwise(chain(_ancestors(ctx, head), (None,))):
+        if newer is None or (older is None and newer.version > 1):
+            break
         yield from _moves(newer, source, older)
         if older is None or source not in older.watermarks:
             return
@@ -628,17 +618,6 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
         f"where source {source!r} was at "
         f"{first.watermarks[source]!r} already; what moved it before is no longer known"
     )
-
-
-def _pairs(ctx: TableContext, head: Head) -> Iterator[tuple[Snapshot, Snapshot | None]]:
-    """Each version and the one before, newest first; None: it is the first."""
-    newer: Snapshot | None = None
-    for older in _ancestors(ctx, head):
-        if newer is not None:
-            yield newer, older
-        newer = older
-    if newer is not None and newer.version == 1:
-        yield newer, None
 
 
 def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:

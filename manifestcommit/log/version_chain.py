@@ -33,7 +33,7 @@ from ..format import codec, object_names
 from ..format.codec import Hint
 from ..format.snapshot import Pending, Snapshot, is_far
 from ..protocol.conflict import is_readable
-from ..protocol.joint_outcome import Participant, attempt_of, member_outcome
+from ..protocol.joint_outcome import attempt_of, member_outcome
 from ..runtime.environment import Env
 from ..runtime.validation import to_datetime, to_micros, wrong
 from ..store import Store
@@ -127,7 +127,7 @@ def ask_fate(
         ) from error
     if home.table_id != member.pending.table_id:
         raise _unknown(store, member, f"another table is there, {home.table_id}")
-    if _place(home) >= _place(member):
+    if (home.rank, home.table_id) >= (member.rank, member.table_id):
         # no writer makes it; followed, homes might name each other without end
         raise CorruptMetadataError(
             f"{object_names.version_name(member.version)} at {store.url} names {at.url} as its "
@@ -179,10 +179,6 @@ def _unknown(store: Store, member: Snapshot, why: str) -> UndecidedError:
         f"changed. Restore that table, or read version {member.pending.base}; where it is lost for "
         "good, settle this one with an outcome (`manifestcommit settle`)."
     )
-
-
-def _place(snapshot: Snapshot) -> Participant:
-    return Participant(rank=snapshot.rank, table_id=snapshot.table_id)
 
 
 # the highest listed version is gone when it is fetched: the table was removed, or the version
@@ -375,7 +371,9 @@ def _newest_object(
             above = list_above(store, start)
         if not above.versions:
             return None
-        strays = _strays(above, others)
+        # of tables that have no marker in this listing
+        known = others.keys() & {*above.versions}
+        strays = {each for each in known if others[each].snapshot.table_id not in above.tables}
         left = [version for version in above.versions if version not in strays]
         if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
             raise cast(
@@ -391,7 +389,9 @@ def _newest_object(
             if head.etag in ("", etag):
                 return _beside_others(head, others, above, etag)
             head = None  # others put another object in its place, as one who restores a table does
-        if head is not None and tried > _CALM and _is_built_upon(store, head):
+        # the next version was built on these bytes, as on no expired one made again
+        next_one = read_object(store, head.version + 1) if head and tried > _CALM else None
+        if head and next_one is not None and next_one.snapshot.parent_digest == head.digest:
             return _beside_others(head, others, above, "")
         head = _highest_own(store, above, left, others, head)
         if head is not None:
@@ -404,15 +404,6 @@ def _newest_object(
         f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
         "is the table being removed?"
     )
-
-
-def _strays(above: VersionListing, others: Mapping[int, Head]) -> Set[int]:
-    """Which of these objects, read before the listing, are of tables that have no marker there."""
-    return {
-        version
-        for version in others.keys() & {*above.versions}
-        if others[version].snapshot.table_id not in above.tables
-    }
 
 
 def _highest_own(
@@ -461,12 +452,6 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
             f"from {chain[0]} on some are missing"
         )
         raise codec.damaged(name, reason)
-
-
-def _is_built_upon(store: Store, head: Head) -> bool:
-    """Whether the next version was built on these bytes, as on no expired one made again."""
-    above = read_object(store, head.version + 1)
-    return above is not None and above.snapshot.parent_digest == head.digest
 
 
 def list_versions(store: Store, start: int = 0) -> list[int]:
@@ -701,15 +686,11 @@ def choose_version(
             raise wrong("version", version, "a whole number from 1 on")
         return version
     if tag is not None:
-        return _tagged_version(head.snapshot, tag, store.url)
+        if tag not in head.snapshot.tags:
+            known = ", ".join(sorted(head.snapshot.tags)) or "none"
+            raise VersionNotFoundError(f"{store.url} has no tag {tag!r}; it has: {known}")
+        return head.snapshot.tags[tag].version
     return None if as_of is None else _version_at(store, head, to_micros(as_of))
-
-
-def _tagged_version(snapshot: Snapshot, tag: str, url: str) -> int:
-    if tag not in snapshot.tags:
-        known = ", ".join(sorted(snapshot.tags)) or "none"
-        raise VersionNotFoundError(f"{url} has no tag {tag!r}; it has: {known}")
-    return snapshot.tags[tag].version
 
 
 def _version_at(store: Store, head: Head, moment: int) -> int:

@@ -21,8 +21,7 @@ import msgspec
 import pyarrow as pa
 import zstandard
 
-from ..commits.commit_loop import commit
-from ..commits.create_version import create_table
+from ..commits.commit_loop import commit, create_table
 from ..errors import (
     CommitConflictError,
     NotATableError,
@@ -49,6 +48,7 @@ from ..format.evolution import SchemaEdit, fit
 from ..format.fields import (
     MAX_FIELD_ID,
     Field,
+    Partitioned,
     Schema,
     WireValue,
     check_schema,
@@ -759,19 +759,13 @@ class _Pending:
     def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
         """The entries, or if many manifests of them, one in memory at a time. [CM12]"""
         budgets, references = self._ctx.tuning.budgets, []
+        shape = Partitioned(self._schema, self._by)
         for files in self._gathered:
             entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
             if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
             references.append(
-                put_manifest(
-                    self._ctx.store,
-                    entries,
-                    schema=self._schema,
-                    partition_by=self._by,
-                    job=job,
-                    env=self._ctx.env,
-                )
+                put_manifest(self._ctx.store, entries, shape, job=job, env=self._ctx.env)
             )
         return (), tuple(references)
 

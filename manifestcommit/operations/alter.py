@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..commits.commit_loop import commit
-from ..commits.create_version import create_table
+from ..commits.commit_loop import commit, create_table
 from ..errors import ManifestCommitError, SchemaMismatchError, UsageError
 from ..files.writer import (
     BLOOM_COLUMNS,
@@ -19,7 +18,7 @@ from ..files.writer import (
     bloom_names,
     takes_bloom_filter,
 )
-from ..format import arrow_schema, partitioning
+from ..format import partitioning, values
 from ..format.change import Advance, Position, Write
 from ..format.evolution import (
     Editing,
@@ -210,7 +209,7 @@ def type_of(name: str, type: str | pa.DataType) -> FieldType:
     """The type of a column, as a schema holds it."""
     if isinstance(type, str):
         return parse_type(type)
-    named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+    named = values.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
     return named.fields[0].type
 
 

@@ -24,14 +24,14 @@ from ..filter.arrow_expression import spark_order
 from ..filter.sql_expression import compile_condition
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import values
-from ..format.arrow_schema import group_numbers
 from ..format.change import MergeManifests, Write
 from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import Schema, WireValue
 from ..format.manifest_table import partition_types, sorted_by, source_ranges
 from ..format.partitioning import dedupe, of_partition
-from ..format.snapshot import REPLACE, Snapshot
+from ..format.snapshot import REPLACE, Snapshot, totals_of
 from ..format.transforms import partition_fields
+from ..format.values import group_numbers
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..protocol.compaction_plan import (
@@ -102,7 +102,7 @@ class SmallFiles:
         self._keep = (
             sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
         )
-        self._types = partition_types(snapshot.schema, snapshot.partition_by)
+        self._types = partition_types(snapshot)
         with raise_if_expired(ctx.store, snapshot.version):
             self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
             self._counted = list(
@@ -634,11 +634,7 @@ def _change(
 
 def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
     """Check that a group's new files hold exactly its rows, before any commit. [GC11] [DF3]"""
-    check_rows(
-        table,
-        group.rows,
-        sum(entry.rows for entry in new.entries) + sum(ref.rows for ref in new.manifests),
-    )
+    check_rows(table, group.rows, new.rows)
     stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
     if stray is not None:
         raise CorruptMetadataError(
@@ -672,19 +668,15 @@ def _committed(ctx: TableContext, outcome: Outcome, done: Compaction) -> Compact
 
 
 def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
-    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, new in parts]
-    sizes = [
-        sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests)
-        for _, new in parts
-    ]
+    after = [totals_of(new.entries, new.manifests) for _, new in parts]
     return msgspec.structs.replace(
         done,
         groups=done.groups + len(parts),
         rows=done.rows + sum(group.rows for group, _ in parts),
         files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
-        files_after=done.files_after + sum(files),
+        files_after=done.files_after + sum(each.files for each in after),
         bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
-        bytes_after=done.bytes_after + sum(sizes),
+        bytes_after=done.bytes_after + sum(each.bytes for each in after),
     )
 
 

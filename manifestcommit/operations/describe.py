@@ -14,9 +14,8 @@ from ..errors import SnapshotExpiredError, UsageError
 from ..format import manifest_table
 from ..format.change import Position
 from ..format.entries import SourceRange
-from ..format.fields import Field, is_text, shown, type_text, walk
+from ..format.fields import Field, comment_of, is_text, shown, type_text, walk
 from ..format.snapshot import REPLACE, Commit, Snapshot, columns_of, known_parts
-from ..format.spark_json import comment_of
 from ..format.transforms import spelled
 from ..log.table_context import Step, TableContext, export_lags, gate, steps
 from ..log.version_chain import Head, read_version

@@ -13,7 +13,7 @@ import logging
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +35,7 @@ from ..errors import (
     UsageError,
 )
 from ..format import codec, object_names
-from ..format.change import ConflictInputs, Retention, Rewritten
+from ..format.change import Inputs, Retention, Rewritten
 from ..format.entries import ManifestRef
 from ..format.manifest_table import is_live
 from ..format.snapshot import RunRef, Snapshot, is_standby
@@ -163,11 +163,12 @@ def _read_all(
     """Read all versions; returns the last one."""
     parent: Head | None = None
     void: list[Head] = []  # those right below the version that comes next
-    versions = horizon.readable
-    heads = map_in_batches(ctx.store, partial(read_object, ctx.store), versions)
-    for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
+    tagged, others = horizon.readable
+    read = partial(map_in_batches, ctx.store, partial(read_object, ctx.store))
+    heads = zip(chain(tagged, others), chain(read(tagged), read(others)), strict=True)
+    for number, (version, head) in enumerate(heads):
         if number % _TOLD == 0:
-            progress(f"reading versions: {number:,} of {len(versions):,}")
+            progress(f"reading versions: {number:,} of {len(tagged) + len(others):,}")
         if version in horizon.void:
             void += [] if head is None else [head]
             continue
@@ -397,7 +398,7 @@ def _after(ctx: TableContext, head: Head, change: Retention) -> Snapshot:
     return apply(
         head.snapshot,
         change,
-        ConflictInputs(),
+        Inputs(),
         parent_digest=head.digest,
         commit_id=change.job,
         now_us=ctx.env.now_us(),

@@ -19,7 +19,7 @@ from ..commits.prepared_job import Part, Settlement, TablePart
 from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UsageError
 from ..format import manifest_table
 from ..format.change import (
-    ConflictInputs,
+    Inputs,
     Position,
     Rewind,
     Rollback,
@@ -30,7 +30,7 @@ from ..format.change import (
 )
 from ..format.fields import is_text
 from ..format.partitioning import PartitionPattern, dedupe
-from ..format.snapshot import KeyRecord, Snapshot, Totals
+from ..format.snapshot import KeyRecord, Snapshot
 from ..log.manifests import KEY_RUN
 from ..log.table_context import TableContext, find_key_at, steps
 from ..log.version_chain import (
@@ -217,8 +217,8 @@ def plan_rollback(
         birth=head.version,
         target=target,
         touched=_touched(head.snapshot, target, taken, given),
-        taken=_totals(taken),
-        given=_totals(given),
+        taken=manifest_table.totals(taken),
+        given=manifest_table.totals(given),
         alone=alone,
         dropped=dropped,
         dropped_before=dropped_before,
@@ -229,7 +229,7 @@ def plan_rollback(
 def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
     """The error that this change would end with because it undoes a joint commit in one table only,
     before it is committed. [MT14]"""
-    conflict = undoes_a_joint_commit(head.snapshot, change, (), ConflictInputs())
+    conflict = undoes_a_joint_commit(head.snapshot, change, Inputs())
     if conflict is not None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
@@ -252,11 +252,6 @@ def _identity(table: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(added.cast(pa.string()), path.cast(pa.string()), " ")
 
 
-def _totals(table: pa.Table) -> Totals:
-    rows, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("rows", "bytes"))
-    return Totals(files=table.num_rows, rows=rows, bytes=size)
-
-
 def _touched(
     head: Snapshot, target: Snapshot, taken: pa.Table, given: pa.Table
 ) -> tuple[PartitionPattern, ...]:
@@ -270,7 +265,7 @@ def _touched(
 
 
 def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
-    yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
+    yield from manifest_table.partitions(table, snapshot)
 
 
 def _dropped_keys(

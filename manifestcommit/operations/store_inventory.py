@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ..format import object_names
 from ..format.snapshot import Snapshot
 from ..log.table_context import is_export
-from ..protocol.audit import Kind, VerifyFinding, finding
+from ..protocol.audit import VerifyFinding, finding
 from ..protocol.retention import (
     Verdict,
     classify,
@@ -134,7 +134,7 @@ def _sorted(numbers: Hashes) -> pa.Array:
 _EVERY = 5000  # objects that are processed together, between two calls of `progress`
 # Classes of objects that no version lists, by name: kind, and a description. Their number is what
 # is kept.
-_CLASSES: tuple[tuple[Kind, str] | None, ...] = (
+_CLASSES: tuple[tuple[str, str] | None, ...] = (
     None,  # already checked by name
     ("orphans", "objects of jobs that can not commit any more"),
     ("unlisted", "objects of jobs that may still run, or what ended ones have left"),

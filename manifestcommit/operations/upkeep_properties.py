@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..files.footer_stats import UNORDERED
 from ..format.evolution import find_column
-from ..format.fields import Field, Schema, shown, type_text
+from ..format.fields import Field, Schema, has_own_order, shown, type_text
 from ..format.snapshot import Snapshot
-from ..format.spark_json import has_own_order
 from ..protocol.retention import Policy
 from ..runtime.validation import parse_age
 

@@ -28,11 +28,11 @@ from ..errors import (
 from ..files.footer_stats import TrackedLeaf, tracked_leaves
 from ..files.foreign_footer import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
-from ..format.arrow_schema import arrow_type
 from ..format.entries import ColumnStats, Entry, ManifestRef
 from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves
-from ..format.snapshot import RunRef, Snapshot
+from ..format.snapshot import RunRef, Snapshot, totals_of
 from ..format.transforms import maker, partition_fields, source_ids
+from ..format.values import arrow_type
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (
@@ -45,7 +45,6 @@ from ..log.version_chain import (
     read_object,
 )
 from ..protocol.audit import (
-    Kind,
     VerifyFinding,
     as_text,
     check_step,
@@ -179,7 +178,7 @@ def _examine(
 def _check_partition(
     path: str, name: str, held: set[WireValue], value: WireValue
 ) -> Iterator[VerifyFinding]:
-    kind: Kind = "file_partition_differs"
+    kind: str = "file_partition_differs"
     others = sorted(as_text(other) for other in held - {value})
     if others:
         yield finding(
@@ -443,9 +442,7 @@ class Contents:
         fresh = [entry for entry in snapshot.added if entry.path not in self._above]
         self._above = frozenset(entry.path for entry in snapshot.added)
         try:
-            manifest_table.check_values(
-                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
-            )
+            manifest_table.check_values(snapshot.added, snapshot)
         except ValueError as error:  # no reader can read any file of this version
             self._report(
                 finding(
@@ -461,11 +458,8 @@ class Contents:
             self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
             self._live.add(hashes(entry.path for entry in snapshot.added))
-            self._count(
-                len(snapshot.added),
-                sum(e.rows for e in snapshot.added),
-                sum(e.bytes for e in snapshot.added),
-            )
+            inlined = totals_of(snapshot.added)
+            self._count(inlined.files, inlined.rows, inlined.bytes)
 
     def _check_manifest(self, listed: _Listed) -> None:
         ref = listed.ref
@@ -473,9 +467,7 @@ class Contents:
         if table is None:
             self._sums = None if listed.in_head is not None else self._sums
             return
-        described = manifest_table.describe(
-            table, schema=listed.schema, partition_by=listed.partition_by
-        )
+        described = manifest_table.describe(table, listed)
         wrong = [name for name, value in described.items() if value != getattr(ref, name)]
         if wrong:
             text = (
@@ -507,12 +499,7 @@ class Contents:
 
     def _add_files(self, listed: _Listed, rows: pa.Table) -> None:
         try:
-            entries = manifest_table.from_table(
-                rows,
-                schema=listed.schema,
-                partition_by=listed.partition_by,
-                inherited=listed.ref.added,
-            )
+            entries = manifest_table.from_table(rows, listed, inherited=listed.ref.added)
         # for example, source ranges that are not JSON
         except (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
             self._report(
@@ -528,9 +515,7 @@ class Contents:
         try:
             # another cache would keep all of them
             table = ManifestReader(self._store).manifest(ref, listed.partition_by)
-            return manifest_table.align(
-                table, schema=listed.schema, partition_by=listed.partition_by
-            )
+            return manifest_table.align(table, listed)
         except CorruptMetadataError as error:
             self._report(
                 finding(
@@ -704,7 +689,7 @@ class Findings:
     """The findings, without duplicates; beyond a limit they are only counted."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Kind, str, str], VerifyFinding] = {}
+        self._found: dict[tuple[str, str, str], VerifyFinding] = {}
         self.damages = 0
 
     def add(self, *findings: VerifyFinding) -> None:
@@ -781,7 +766,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
             if wrong is None:
                 return head
             if highest is None or above.tables:
-                kind: Kind = (
+                kind = (
                     "version_misplaced"
                     if wrong.object_name == object_names.version_name(version)
                     else "marker_missing"

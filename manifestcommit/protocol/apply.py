@@ -1,6 +1,6 @@
 """The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
 
-Pure: whatever must be looked up is passed in as `ConflictInputs`.
+Pure: whatever must be looked up is passed in as `Inputs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..format.change import (
     Abort,
     Change,
     ConflictChoice,
-    ConflictInputs,
+    Inputs,
     MergeManifests,
     Overwrite,
     Position,
@@ -27,10 +27,10 @@ from ..format.change import (
     Write,
     advanced_of,
     first_origin,
+    merged,
     move,
     note_origins,
     rewind_origins,
-    rewind_watermarks,
 )
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
@@ -61,6 +61,7 @@ from ..format.snapshot import (
     Totals,
     allowed,
     disputed,
+    totals_of,
 )
 from ..format.transforms import source_ids, spelled
 
@@ -242,7 +243,7 @@ def create(
 def apply(
     head: Snapshot,
     change: Change,
-    inputs: ConflictInputs,
+    inputs: Inputs,
     *,
     parent_digest: str,
     commit_id: str,
@@ -265,6 +266,7 @@ def apply(
         summary=change.summary,
     )
     made, record = _changed(head, change, inputs, record)
+    known = head.proven if not store or store in head.proven else (*head.proven, store)
     at = max(now_us, head.committed_at)
     data_at, advanced_at = _fed(head, made, change, record, at)
     # also where the change was prepared before the property was set
@@ -286,7 +288,7 @@ def apply(
         advanced_at=advanced_at,
         recent_jobs={**made.recent_jobs, change.job: head.version + 1},
         provisional=False,
-        proven=_proven(head, store),
+        proven=known[-_STORES_KEPT:],
     )
 
 
@@ -318,18 +320,27 @@ def _fed(
 
 
 def _changed(
-    head: Snapshot, change: Change, inputs: ConflictInputs, record: Commit
+    head: Snapshot, change: Change, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     """The latest snapshot and the commit's record, with what this kind of change says."""
     match change:
         case Write():
             return _written(head, change, inputs, record)
         case Rollback():
-            return _restored(head, change, record)
+            made = rolled_back(head, change.target, change.dropped, change.dropped_before)
+            return made, msgspec.structs.replace(
+                record,
+                touched=bounded(change.touched),
+                reason=change.reason,
+                restored=change.target.version,
+                summary=_summary(change.summary, change.given, change.taken),
+            )
         case Rewind():
             return _rewound(head, change), msgspec.structs.replace(record, reason=change.reason)
         case TagEdit():
-            return msgspec.structs.replace(head, tags=_tags(head, change)), record
+            tag = change.version and Tag(version=change.version, until=change.until)
+            tags = merged(head.tags, {change.name: tag or None})
+            return msgspec.structs.replace(head, tags=tags), record
         case Retention():
             return _retained(head, change), record
         case Abort():
@@ -340,7 +351,7 @@ def _changed(
 
 
 def _written(
-    head: Snapshot, change: Write, inputs: ConflictInputs, record: Commit
+    head: Snapshot, change: Write, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     version = head.version + 1
     kept, dropped = _without(head.added, change, head.partition_by)
@@ -348,7 +359,8 @@ def _written(
     manifests, bitmaps = _remaining(head, inputs, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
-    gained, taken = _given(change), _taken(head, inputs, dropped, everything)
+    gained = totals_of(change.add, change.add_manifests)
+    taken = _taken(head, inputs, dropped, everything)
     touched = [*change.touched, *(change.scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
@@ -364,9 +376,9 @@ def _written(
         origins=note_origins(head.origins, head.watermarks, change.advances),
         keys=_keys(head, change),
         streams=_streams(head, change),
-        properties=_properties(head, change),
+        properties=merged(head.properties, change.properties),
         constraints=constraints_after(head, change),
-        totals=_totals(head.totals, gained, taken),
+        totals=head.totals.after(gained, taken),
     )
     return made, msgspec.structs.replace(
         record,
@@ -378,42 +390,16 @@ def _written(
     )
 
 
-def _restored(head: Snapshot, change: Rollback, record: Commit) -> tuple[Snapshot, Commit]:
-    made = rolled_back(head, change.target, change.dropped, change.dropped_before)
-    return made, msgspec.structs.replace(
-        record,
-        touched=bounded(change.touched),
-        reason=change.reason,
-        restored=change.target.version,
-        summary=_summary(change.summary, change.given, change.taken),
-    )
-
-
 def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
     version, source = head.version + 1, change.source
     dropped = {key: KeyRecord(version=version, digest="") for key in sorted(change.keys)}
     return msgspec.structs.replace(
         head,
-        watermarks=rewind_watermarks(head.watermarks, source, change.to),
+        watermarks=merged(head.watermarks, {source: change.to}),
         origins=rewind_origins(head.origins, source, change.to),
         forgotten=_forgotten(head, change),
         keys={**head.keys, **dropped},
         set_back={**head.set_back, source: version},
-    )
-
-
-def _proven(head: Snapshot, store: str) -> tuple[str, ...]:
-    if not store or store in head.proven:
-        return head.proven
-    return (*head.proven, store)[-_STORES_KEPT:]
-
-
-def _totals(before: Totals, gained: Totals, taken: Totals) -> Totals:
-    return Totals(
-        files=before.files + gained.files - taken.files,
-        rows=before.rows + gained.rows - taken.rows,
-        bytes=before.bytes + gained.bytes - taken.bytes,
-        extra=before.extra,
     )
 
 
@@ -456,15 +442,6 @@ def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
     if before is not None and all(record.query != before.query for record in streams.values()):
         streams[free_name(streams, batch.name, before.query)] = before
     return streams
-
-
-def _tags(head: Snapshot, edit: TagEdit) -> dict[str, Tag]:
-    others = {name: tag for name, tag in head.tags.items() if name != edit.name}
-    return (
-        others
-        if edit.version is None
-        else {**others, edit.name: Tag(version=edit.version, until=edit.until)}
-    )
 
 
 def _retained(head: Snapshot, retention: Retention) -> Snapshot:
@@ -575,7 +552,7 @@ def _without(
 
 
 def _remaining(
-    head: Snapshot, inputs: ConflictInputs, everything: bool
+    head: Snapshot, inputs: Inputs, everything: bool
 ) -> tuple[tuple[ManifestRef, ...], dict[str, str]]:
     if everything:
         return (), {}
@@ -593,32 +570,20 @@ def _remaining(
     return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
 
 
-def given_and_taken(head: Snapshot, change: Write, inputs: ConflictInputs) -> tuple[Totals, Totals]:
+def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it removes."""
     _, dropped = _without(head.added, change, head.partition_by)
-    return _given(change), _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
+    given = totals_of(change.add, change.add_manifests)
+    return given, _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
 
 
-def _given(change: Write) -> Totals:
-    add, refs = change.add, change.add_manifests
-    return Totals(
-        files=len(add) + sum(ref.files for ref in refs),
-        rows=sum(entry.rows for entry in add) + sum(ref.rows for ref in refs),
-        bytes=sum(entry.bytes for entry in add) + sum(ref.data_bytes for ref in refs),
-    )
-
-
-def _taken(
-    head: Snapshot, inputs: ConflictInputs, dropped: tuple[Entry, ...], everything: bool
-) -> Totals:
+def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everything: bool) -> Totals:
     if everything:
         return head.totals
-    taken = inputs.taken.values()
-    return Totals(
-        files=len(dropped) + sum(removal.files for removal in taken),
-        rows=sum(entry.rows for entry in dropped) + sum(removal.rows for removal in taken),
-        bytes=sum(entry.bytes for entry in dropped) + sum(removal.bytes for removal in taken),
-    )
+    totals = totals_of(dropped)
+    for removal in inputs.taken.values():
+        totals = totals.after(removal.totals)
+    return totals
 
 
 def _schema(head: Snapshot, change: Write) -> Schema:
@@ -647,15 +612,7 @@ def _former_folders(
 
 def constraints_after(head: Snapshot, change: Write) -> dict[str, Constraint]:
     """The constraints of the version after `head` with this change. [CK3]"""
-    if not change.constrain:
-        return head.constraints
-    merged = {**head.constraints, **change.constrain}
-    return {name: constraint for name, constraint in merged.items() if constraint is not None}
-
-
-def _properties(head: Snapshot, change: Write) -> dict[str, str]:
-    merged = {**head.properties, **change.properties}
-    return {name: value for name, value in merged.items() if value is not None}
+    return merged(head.constraints, change.constrain) if change.constrain else head.constraints
 
 
 # When inlined parts of a snapshot move to objects of their own, and when small objects are merged.
@@ -752,22 +709,17 @@ def runs_to_merge(runs: Sequence[RunRef], budgets: Budgets) -> tuple[RunRef, ...
 
 
 def _full_tier(sized: Sequence[tuple[_Ref, int]], limit: int, fan_in: int) -> tuple[_Ref, ...]:
-    tiers: dict[int, list[tuple[_Ref, int]]] = {}
+    tiers: dict[int, list[_Ref]] = {}
     for ref, size in sized:
         if size * fan_in <= limit:
-            tiers.setdefault(_tier(size, fan_in), []).append((ref, size))
+            tier = 0
+            while size >= fan_in:
+                size, tier = size // fan_in, tier + 1
+            tiers.setdefault(tier, []).append(ref)
     full = [tier for tier, members in sorted(tiers.items()) if len(members) >= fan_in]
     if not full:
         return ()
-    return tuple(ref for ref, _ in tiers[full[0]][:fan_in])
-
-
-def _tier(size: int, fan_in: int) -> int:
-    tier = 0
-    while size >= fan_in:
-        size //= fan_in
-        tier += 1
-    return tier
+    return tuple(tiers[full[0]][:fan_in])
 
 
 # How a job lays out its files: their columns and partitioning, and the partitions that they

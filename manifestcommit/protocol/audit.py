@@ -7,64 +7,15 @@ Pure: snapshots in, findings out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from ..format import object_names
 from ..format.fields import WireValue
-from ..format.snapshot import Commit, Snapshot, Totals, is_standby
+from ..format.snapshot import Commit, Snapshot, Totals, is_standby, totals_of
 
 Severity = Literal["damage", "note"]
-_Damage = Literal[
-    "version_missing",
-    "version_unreadable",
-    "version_replaced",
-    "version_misplaced",
-    "marker_missing",
-    "table_id_differs",
-    "time_went_back",
-    "fence_went_back",
-    "watermark_moved",
-    "record_false",
-    "record_lost",
-    "totals_differ",
-    "counts_differ",
-    "tag_dangles",
-    "manifest_missing",
-    "manifest_damaged",
-    "reference_false",
-    "path_listed_twice",
-    "file_missing",
-    "file_size_differs",
-    "file_content_differs",
-    "file_unreadable",
-    "file_rows_differ",
-    "file_partition_differs",
-    "statistics_false",
-    "constraint_violated",
-    "home_is_gone",
-    "joint_commit_torn",
-]
-# The table can be read and committed to regardless.
-_Note = Literal[
-    "version_leftover",
-    "version_skipped",
-    "foreign_name",
-    "intent",
-    "hint_is_off",
-    "export_is_behind",
-    "member_is_undecided",
-    "partner_is_unsettled",
-    "probes",
-    "orphans",
-    "unlisted",
-    "foreign_files",
-    "untracked_parquet",
-    "other_table",
-]
-Kind = Literal[_Damage, _Note]
-NOTES: frozenset[Kind] = frozenset(get_args(_Note))
 
 _RESTORE = "Restore the object from a bucket version or a backup."
 _RESTORE_OR_ROLL_BACK = (
@@ -89,7 +40,7 @@ _OF_STATISTICS = (
 )
 _BY_GC = "`manifestcommit gc` removes it once its job is below the fence."
 
-REMEDIES: Mapping[Kind, str] = {
+_OF_DAMAGE: Mapping[str, str] = {
     "version_missing": _OF_VERSION,
     "version_unreadable": _OF_VERSION,
     "version_replaced": _OF_CHAIN,
@@ -148,6 +99,18 @@ REMEDIES: Mapping[Kind, str] = {
         "Correct these rows (`Table.update`) or delete them (`manifestcommit delete`), and report "
         "who wrote them; or drop the constraint: `manifestcommit constraints --drop`."
     ),
+    "home_is_gone": (
+        "Restore the table that decides. If it is lost: `manifestcommit settle PATH --outcome "
+        "committed` or `aborted`, the same for all tables of that commit."
+    ),
+    "joint_commit_torn": (
+        "One of the two was settled by hand, restored or replaced: `manifestcommit rollback` with "
+        "`--alone` in the one that has the work, or do it again in the other. The next commit of "
+        "both ends this finding."
+    ),
+}
+# The table can be read and committed to regardless.
+NOTES: Mapping[str, str] = {
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
     "version_skipped": (
         "Nothing to do: readers and writers of this table skip it. Leave it while jobs run."
@@ -158,15 +121,6 @@ REMEDIES: Mapping[Kind, str] = {
     "export_is_behind": (
         "Other engines see an older version, not a wrong one: `manifestcommit export` exports the "
         "newest, or says why it cannot."
-    ),
-    "home_is_gone": (
-        "Restore the table that decides. If it is lost: `manifestcommit settle PATH --outcome "
-        "committed` or `aborted`, the same for all tables of that commit."
-    ),
-    "joint_commit_torn": (
-        "One of the two was settled by hand, restored or replaced: `manifestcommit rollback` with "
-        "`--alone` in the one that has the work, or do it again in the other. The next commit of "
-        "both ends this finding."
     ),
     "member_is_undecided": (
         "Its writer runs, or has died: the next writer waits about two seconds, then aborts it; "
@@ -196,6 +150,7 @@ REMEDIES: Mapping[Kind, str] = {
         "or below this root; gc leaves them, and `gc --foreign` leaves those in its folder."
     ),
 }
+REMEDIES: Mapping[str, str] = {**_OF_DAMAGE, **NOTES}
 
 
 class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,14 +166,14 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     Spec: RD10.
     """
 
-    kind: Kind
+    kind: str
     severity: Severity
     object: str
     problem: str
     remedy: str
 
 
-def finding(kind: Kind, object: str, problem: str) -> VerifyFinding:
+def finding(kind: str, object: str, problem: str) -> VerifyFinding:
     """Make a finding, with the severity and the remedy of its kind."""
     return VerifyFinding(
         kind=kind,
@@ -320,14 +275,10 @@ def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[Ve
                 "reference_false", name, f"more rows were taken out of {ref.path} than it has"
             )
         taken += gone.bit_count()
-    known = {"files": sum(ref.files for ref in snapshot.manifests) - taken + len(snapshot.added)}
+    listed = totals_of(snapshot.added, snapshot.manifests)
+    known = {"files": listed.files - taken}
     if not taken:
-        known["rows"] = sum(ref.rows for ref in snapshot.manifests) + sum(
-            entry.rows for entry in snapshot.added
-        )
-        known["bytes"] = sum(ref.data_bytes for ref in snapshot.manifests) + sum(
-            entry.bytes for entry in snapshot.added
-        )
+        known |= {"rows": listed.rows, "bytes": listed.bytes}
     yield from compare_totals(snapshot, known)
 
 
@@ -358,24 +309,15 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
         old, new = parent.watermarks.get(source), child.watermarks.get(source)
         if old == new or old is None:
             continue
+        text = ""
         if new is None:
-            yield finding(
-                "watermark_moved",
-                name,
-                f"source {source!r}, which was at {as_text(old)}, is gone without a rewind",
-            )
+            text = f"source {source!r}, which was at {as_text(old)}, is gone without a rewind"
         elif type(old) is not type(new):
-            text = (
-                f"source {source!r} went from {as_text(old)} to {as_text(new)}, which is of "
-                "another kind"
-            )
-            yield finding("watermark_moved", name, text)
+            text = f"source {source!r} went from {as_text(old)} to {as_text(new)}, of another kind"
         elif isinstance(old, int) and isinstance(new, int) and new < old:
-            yield finding(
-                "watermark_moved",
-                name,
-                f"source {source!r} went back from {old} to {new} without a rewind",
-            )
+            text = f"source {source!r} went back from {old} to {new} without a rewind"
+        if text:
+            yield finding("watermark_moved", name, text)
     still = {"gc", "tag", "give_up", "schema", "settle", "properties"}
     if (
         all(commit.operation in still for commit in child.commits)

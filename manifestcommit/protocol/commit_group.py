@@ -7,12 +7,12 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
 from ..format import object_names
-from ..format.change import Change, ConflictInputs, Write
+from ..format.change import Change, Inputs, Write
 from ..format.snapshot import Commit, KeyRecord, Snapshot
 from .apply import apply
 from .conflict import find_conflict
@@ -22,6 +22,11 @@ MAX_CARRIED_BYTES = 1 << 20  # bytes of their documents together, at most
 # In versions. A waiting job is carried within the next few. One with an older base version may be
 # dead, and probably conflicts with what has been committed.
 _YOUNG = 8
+# All members of a change that a plain append may have, beside its operation.
+_PLAIN = (
+    *("job", "birth", "message", "metadata", "author", "key", "declared", "schema", "partition_by"),
+    *("add", "add_manifests", "touched", "advances", "checked", "summary"),
+)
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,24 +52,8 @@ def is_plain(change: Change) -> TypeGuard[Write]:
     """
     if not isinstance(change, Write):
         return False
-    known = Write(
-        job=change.job,
-        birth=change.birth,
-        operation="append",
-        message=change.message,
-        metadata=change.metadata,
-        author=change.author,
-        key=change.key,
-        declared=change.declared,
-        schema=change.schema,
-        partition_by=change.partition_by,
-        add=change.add,
-        add_manifests=change.add_manifests,
-        touched=change.touched,
-        advances=change.advances,
-        checked=change.checked,
-        summary=change.summary,
-    )
+    members: dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
+    known = Write(operation="append", **members)
     lists = bool(change.add or change.add_manifests)
     if change != known or (lists and (change.schema is None or change.partition_by is None)):
         return False
@@ -129,8 +118,8 @@ def applies(snapshot: Snapshot, change: Write, record: KeyRecord | None = None) 
         return False
     if record is not None and record.digest:
         return False
-    inputs = ConflictInputs(dropped=0 if record is None else record.version)
-    return find_conflict(snapshot, change, (), inputs) is None
+    inputs = Inputs(dropped=0 if record is None else record.version)
+    return find_conflict(snapshot, change, inputs) is None
 
 
 def carry(
@@ -141,7 +130,7 @@ def carry(
     made = apply(
         head,
         change,
-        ConflictInputs(),
+        Inputs(),
         parent_digest="",
         commit_id=commit_id,
         now_us=now_us,

@@ -14,7 +14,8 @@ import msgspec
 from ..format.change import (
     Abort,
     Change,
-    ConflictInputs,
+    Inputs,
+    InterveningCommit,
     MergeManifests,
     Retention,
     Rewind,
@@ -27,22 +28,11 @@ from ..format.change import (
 from ..format.evolution import SchemaConflict, apply_edits, can_widen
 from ..format.fields import Field, members, type_text, walk
 from ..format.partitioning import PartitionPattern, first_overlap, of_partition, touch_texts
-from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Commit, Snapshot
+from ..format.snapshot import MOST_CONSTRAINTS, REPLACE, Snapshot
 from ..format.transforms import spelled
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
 from .joint_outcome import last_state, partners_since
-
-
-class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit above the change's base, and the version that carries it."""
-
-    snapshot: Snapshot
-    commit: Commit
-
-    @property
-    def version(self) -> int:
-        return self.snapshot.version
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +82,12 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Any: the kind of change that the rule judges; RULES says which.
-Rule = Callable[[Snapshot, Any, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
+Rule = Callable[[Snapshot, Any, Inputs], Conflict | None]
 
 
-def find_conflict(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def find_conflict(head: Snapshot, change: Change, inputs: Inputs) -> Conflict | None:
     """Return the first rule that the change breaks on `head`; None: it breaks none. [CF1]"""
-    conflicts = (rule(head, change, winners, inputs) for rule in RULES[type(change)])
+    conflicts = (rule(head, change, inputs) for rule in RULES[type(change)])
     return next((conflict for conflict in conflicts if conflict is not None), None)
 
 
@@ -123,9 +111,7 @@ def is_unborn(head: Snapshot) -> bool:
     return head.provisional and bool(head.schema.fields)
 
 
-def table_exists(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def table_exists(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The job is to be the first, and another commit was. [CF18]"""
     if not change.first or is_unborn(head):
         return None
@@ -136,9 +122,7 @@ def table_exists(
     )
 
 
-def schema_is_other(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The schema change does not commute, or files were written with a column that the table no
     longer has in that form. [CF8]"""
     if change.initial is not None:
@@ -200,9 +184,7 @@ def _unreadable(
     return None
 
 
-def partitioning_is_other(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The files were laid out for a partitioning that is not the table's, or partitions of another
     one are to be emptied. [CF9]"""
     scope = () if change.overwrite is None else change.overwrite.scope
@@ -217,9 +199,7 @@ def partitioning_is_other(
     )
 
 
-def former_file_stays(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The table gets another partitioning, and not all of its files are replaced. [CF9] [SC13]"""
     if not change.repartitions:
         return None
@@ -233,9 +213,7 @@ def former_file_stays(
     )
 
 
-def path_is_live(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def path_is_live(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A file is listed already: listing it again would duplicate its rows. [CF10]"""
     if not inputs.live:
         return None
@@ -247,10 +225,7 @@ def path_is_live(
 
 
 def replaced_file_is_gone(
-    head: Snapshot,
-    change: Write | MergeManifests,
-    winners: Sequence[InterveningCommit],
-    inputs: ConflictInputs,
+    head: Snapshot, change: Write | MergeManifests, inputs: Inputs
 ) -> Conflict | None:
     """A file to be replaced was removed by another commit. [CF7]"""
     if not inputs.gone:
@@ -262,9 +237,7 @@ def replaced_file_is_gone(
     )
 
 
-def replacement_changes_rows(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def replacement_changes_rows(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A commit is declared to change no row, but would: streams and serializable overwrites would
     skip it. [CF14] [GC11]"""
     if change.operation != REPLACE:
@@ -279,14 +252,14 @@ def replacement_changes_rows(
     )
 
 
-def partition_was_touched(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """Serializable overwrite, which is the default: another commit added to or removed from one of
     its partitions since the base version, even from an empty one. [CF3] [CF6] [CF15]"""
     if change.overwrite is None or change.overwrite.conflict != "serializable":
         return None
-    return _written("partition_was_touched", "overwrites", head, change, winners, change.scope)
+    return _written(
+        "partition_was_touched", "overwrites", head, change, inputs.winners, change.scope
+    )
 
 
 def _written(
@@ -314,24 +287,20 @@ def _written(
     return None
 
 
-def read_partition_was_touched(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def read_partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """Another commit added to or removed from a partition that was read to decide what to remove.
     Compaction does not conflict: it changes no row. [CF16] [GC11]"""
     mine = f"({change.operation}) has read"
-    return _written("read_partition_was_touched", mine, head, change, winners, change.reads)
+    return _written("read_partition_was_touched", mine, head, change, inputs.winners, change.reads)
 
 
-def partition_is_filled(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def partition_is_filled(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
     if change.overwrite is None or change.overwrite.conflict != "fail":
         return None
     there = [of_partition(head.partition_by, entry.partition) for entry in head.added]
     inlined = first_overlap(change.scope or (), there)
-    count = sum(taken.files for taken in inputs.taken.values())
+    count = sum(taken.totals.files for taken in inputs.taken.values())
     if inlined is None and not count:
         return None
     where = describe_touch(head, inlined) if inlined is not None else f"{count} files"
@@ -342,9 +311,7 @@ def partition_is_filled(
     )
 
 
-def source_was_set_back(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def source_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A job began before a rewind or a rollback moved the source that it advances: its rows exist
     already, or are read again. [WM6]"""
     for advance in change.advances:
@@ -355,9 +322,7 @@ def source_was_set_back(
     return None
 
 
-def key_was_set_back(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def key_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A job began before a rewind or a rollback invalidated its key: the work belongs to a job that
     begins afterwards. [KY7]"""
     if change.key is None or inputs.dropped <= change.birth:
@@ -366,9 +331,7 @@ def key_was_set_back(
     return _set_back("key_was_set_back", change, mine, "dropped that key", inputs.dropped)
 
 
-def stream_was_set_back(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def stream_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A batch was planned before a rollback took back batches of its query. [KY7]"""
     version = head.set_back_queries.get(change.stream.query, 0) if change.stream is not None else 0
     if change.stream is None or version <= change.birth:
@@ -384,9 +347,7 @@ def _set_back(rule: str, change: Write, mine: str, what: str, version: int) -> C
     return Conflict(rule=rule, mine=f"{mine}, and began at version {change.birth}", winner=winner)
 
 
-def watermark_misfits(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def watermark_misfits(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """An advance does not start at the source's current watermark. [WM2]"""
     mismatch = find_mismatch(head.watermarks, head.origins, change.advances)
     if mismatch is None:
@@ -399,9 +360,7 @@ def watermark_misfits(
     )
 
 
-def job_is_committed(
-    head: Snapshot, change: Abort, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def job_is_committed(head: Snapshot, change: Abort, inputs: Inputs) -> Conflict | None:
     """The job to abort has committed, or only the history can say so: a single create decides
     between commit and abort. [AB4]"""
     if not inputs.committed:
@@ -413,18 +372,16 @@ def job_is_committed(
     )
 
 
-def watermark_was_moved(
-    head: Snapshot, change: Rewind, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def watermark_was_moved(head: Snapshot, change: Rewind, inputs: Inputs) -> Conflict | None:
     """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
     # A source can return to the same position: work was done and undone meanwhile, and the keys to
     # invalidate have changed.
     stood = [
-        *(winner.snapshot.watermarks.get(change.source) for winner in winners),
+        *(winner.snapshot.watermarks.get(change.source) for winner in inputs.winners),
         head.watermarks.get(change.source),
     ]
     # within one version, a source may return to where it was
-    moved = any(change.source in winner.commit.advanced for winner in winners)
+    moved = any(change.source in winner.commit.advanced for winner in inputs.winners)
     if all(position == change.have for position in stood) and not inputs.reused and not moved:
         return None
     return Conflict(
@@ -434,9 +391,7 @@ def watermark_was_moved(
     )
 
 
-def tagged_version_is_gone(
-    head: Snapshot, change: TagEdit, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def tagged_version_is_gone(head: Snapshot, change: TagEdit, inputs: Inputs) -> Conflict | None:
     """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
     if change.version is None or is_readable(head, change.version):
         return None
@@ -447,9 +402,7 @@ def tagged_version_is_gone(
     )
 
 
-def rolled_back_over(
-    head: Snapshot, change: Rollback, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def rolled_back_over(head: Snapshot, change: Rollback, inputs: Inputs) -> Conflict | None:
     """A rollback would undo commits that it did not see, or its target is expired. [CF13]"""
     if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
         winner = f"version {head.version} was committed since {change.birth}"
@@ -462,10 +415,7 @@ def rolled_back_over(
 
 
 def undoes_a_joint_commit(
-    head: Snapshot,
-    change: Rollback | Rewind,
-    winners: Sequence[InterveningCommit],
-    inputs: ConflictInputs,
+    head: Snapshot, change: Rollback | Rewind, inputs: Inputs
 ) -> Conflict | None:
     """A rollback or rewind would undo a joint commit here and leave it elsewhere. [MT14]"""
     if change.alone:
@@ -491,9 +441,7 @@ def undoes_a_joint_commit(
     return Conflict(rule="undoes_a_joint_commit", mine=mine, winner=winner)
 
 
-def path_is_condemned(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def path_is_condemned(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """An added file is one that gc deletes although the library did not name it. [CF11]"""
     path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
     if path is None:
@@ -505,9 +453,7 @@ def path_is_condemned(
     )
 
 
-def condemned_file_is_live(
-    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def condemned_file_is_live(head: Snapshot, change: Retention, inputs: Inputs) -> Conflict | None:
     """gc condemns a file that another commit has added meanwhile. [GC6]"""
     if not inputs.live:
         return None
@@ -518,13 +464,11 @@ def condemned_file_is_live(
     )
 
 
-def forgotten_keys_came_back(
-    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def forgotten_keys_came_back(head: Snapshot, change: Retention, inputs: Inputs) -> Conflict | None:
     """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
     them could repeat their work. [KY4]"""
     version = next(
-        (winner.version for winner in winners if winner.commit.restored is not None), None
+        (winner.version for winner in inputs.winners if winner.commit.restored is not None), None
     )
     if version is None or not change.keys_from:
         return None
@@ -535,9 +479,7 @@ def forgotten_keys_came_back(
     )
 
 
-def stream_skips_batches(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """A batch does not follow its query's last one: no version has those between. [KY6]"""
     batch = change.stream
     record = record_of(head.streams, batch) if batch is not None else None
@@ -561,9 +503,7 @@ AUDIT_IS_OLD = "audited_table_was_changed"
 ROWS_CAME_SINCE = "rows_came_since_the_proof"
 
 
-def rows_are_unchecked(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The change adds rows that were not checked against a constraint of the table: one that was
     added since they were written, or they were written by others. What only moves rows of the table
     to other files has been checked. [CK2]"""
@@ -587,38 +527,32 @@ def unchecked(head: Snapshot, change: Write) -> list[str]:
     return sorted(name for name, each in constraints.items() if each.id not in change.checked)
 
 
-def rows_came_since_the_proof(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def rows_came_since_the_proof(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The change adds a constraint, and others have added rows since those of the base version were
     found to keep it. [CK3]"""
     if not any(change.constrain.values()):
         return None
     mine = f"adds the constraint {min(change.constrain)!r}, proven on"
-    return _written(ROWS_CAME_SINCE, mine, head, change, winners, ({},))
+    return _written(ROWS_CAME_SINCE, mine, head, change, inputs.winners, ({},))
 
 
-def audited_table_was_changed(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def audited_table_was_changed(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The table that the change would make was checked, and others have changed rows since: what
     was checked is not what would be. [CK6]"""
     audited = change.audited
     if audited is None:
         return None
-    later = [winner for winner in winners if winner.version > audited]
+    later = [winner for winner in inputs.winners if winner.version > audited]
     mine = f"was checked as a change of version {audited}, in"
     return _written(AUDIT_IS_OLD, mine, head, change, later, ({},))
 
 
-def constraint_is_other(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def constraint_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The change adds a constraint with a name that another one has, or one too many, or drops one
     that is gone, or was: another one may have its name by now. [CK3]"""
     there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
-        was_there = (name in each.snapshot.constraints for each in winners)
+        was_there = (name in each.snapshot.constraints for each in inputs.winners)
         if constraint is None and not (name in head.constraints and all(was_there)):
             return Conflict(
                 rule="constraint_is_other",
@@ -642,9 +576,7 @@ def constraint_is_other(
     )
 
 
-def constrained_column_is_gone(
-    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
-) -> Conflict | None:
+def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
     """The change drops a column that a constraint of the table names, or adds a constraint that
     names a column which the table no longer has. [CK3]"""
     if not head.schema.fields or not (change.edits or change.constrain):

@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -145,11 +145,8 @@ def as_decision(made: Snapshot, members: dict[str, JointRecord]) -> Snapshot:
 # --- The order of the tables ---
 
 
-class Participant(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A table that takes part, in the order in which tables decide. [MT2]"""
-
-    rank: int
-    table_id: str
+# A table that takes part, in the order in which tables decide: its rank, and its id. [MT2]
+Participant: TypeAlias = tuple[int, str]
 
 
 def in_order(participants: Iterable[Participant]) -> list[Participant]:
@@ -159,7 +156,7 @@ def in_order(participants: Iterable[Participant]) -> list[Participant]:
     one is the home of both, and no two coordinators that died can block each other's tables.
     """
     ordered = sorted(participants)
-    ids = [each.table_id for each in ordered]
+    ids = [table_id for _, table_id in ordered]
     if not 2 <= len(ids) <= MOST_TABLES:
         raise ValueError(f"a joint commit has 2 to {MOST_TABLES} tables, not {len(ids)}")
     for table_id in ids:

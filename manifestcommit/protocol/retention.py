@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Literal, overload
+from typing import Literal
 
 import msgspec
 
@@ -42,29 +42,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     prepared_grace_s: float = 7 * DAY_S
 
 
-class Versions(Sequence[int]):
-    """A set of versions: some single ones and one range, of any length. A snapshot may claim a
-    range longer than memory has room for. [OB4]"""
-
-    def __init__(self, older: tuple[int, ...], first: int, last: int) -> None:
-        self._older, self._chain = older, range(first, last + 1)
-
-    def __len__(self) -> int:
-        return len(self._older) + len(self._chain)
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
-        if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
-        at = at + len(self) if at < 0 else at
-        return self._older[at] if at < len(self._older) else self._chain[at - len(self._older)]
-
-
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How far a committed decision lets gc go. version: the version that made it; condemned:
     untracked files to delete; void: versions that were never a state; layouts: the columns that
@@ -82,13 +59,11 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     own: frozenset[str] = frozenset()
 
     @property
-    def readable(self) -> Versions:
-        """Every version that readers may ask for, ascending."""
-        return Versions(
-            tuple(sorted(version for version in self.tagged if version < self.expired)),
-            self.expired,
-            self.version,
-        )
+    def readable(self) -> tuple[list[int], range]:
+        """The versions that readers may ask for, ascending: those that tags keep, and all from the
+        oldest other one on. A snapshot may claim more than memory has room for. [OB4]"""
+        older = sorted(version for version in self.tagged if version < self.expired)
+        return older, range(self.expired, self.version + 1)
 
     def is_readable_at(self, head: Snapshot) -> bool:
         """Whether all of these versions are readable at `head`: those that it has expired are
@@ -225,11 +200,7 @@ def classify(
     if name.startswith(object_names.JOBS):
         return _of_job(object_names.job_of_handed(name), "job object", horizon, is_reached=False)
     if name.startswith(object_names.PROBES):
-        return (
-            Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
-            if is_old
-            else _KEPT_METADATA
-        )
+        return _OLD_PROBE if is_old else _KEPT_METADATA
     return _unknown("nothing that this release knows")
 
 
@@ -311,6 +282,7 @@ def classify_unfinished(
 
 _KEPT = Verdict(action="keep", kind="data file")
 _KEPT_METADATA = Verdict(action="keep", kind="metadata")
+_OLD_PROBE = Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
 _UNFINISHED = Verdict(action="leave", kind="unfinished output")
 _FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
 _COPY = Verdict(
@@ -379,28 +351,19 @@ def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:
-    return (
-        job
-        if object_names.is_job_id(job) and object_names.parse_job_id(job).table_id in horizon.own
-        else None
-    )
+    is_job = object_names.is_job_id(job)
+    return job if is_job and object_names.parse_job_id(job).table_id in horizon.own else None
 
 
 def _version(name: str, horizon: Horizon) -> Verdict:
     version = object_names.parse_version(name)
     if version is None:
-        if (table_id := object_names.parse_marker(name)) is not None:
-            return (
-                _KEPT_METADATA
-                if table_id == horizon.table_id
-                else _unknown(f"it is the marker of another table, {table_id}")
-            )
-        job = object_names.parse_intent(name)
-        return (
-            _unknown("no name of a version")
-            if job is None
-            else _of_job(job, "intent", horizon, is_reached=False)
-        )
+        table_id, job = object_names.parse_marker(name), object_names.parse_intent(name)
+        if job is not None:
+            return _of_job(job, "intent", horizon, is_reached=False)
+        if table_id in (None, horizon.table_id):
+            return _KEPT_METADATA if table_id else _unknown("no name of a version")
+        return _unknown(f"it is the marker of another table, {table_id}")
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
     return Verdict(

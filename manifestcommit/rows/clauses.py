@@ -39,12 +39,11 @@ from ..filter.sql_expression import (
     truth_of,
 )
 from ..filter.sql_syntax import IncompleteError, NotUnderstoodError
-from ..format import arrow_schema
-from ..format.arrow_schema import ADVICE, arrow_type, converted, exactly, is_number
 from ..format.evolution import find_column
 from ..format.fields import Field, FieldType, Schema, hidden, is_text, type_text
 from ..format.fields import shown as text
 from ..format.transforms import source_ids
+from ..format.values import ADVICE, arrow_schema, arrow_type, converted, exactly, is_number
 from ..version import install
 
 _REFUSED = re.compile("'(.* is not done without Spark)'")
@@ -97,7 +96,7 @@ def understand(
     """SQL or a pyarrow expression over tables of this schema; session: by default without a time.
     NotUnderstoodError where only Spark can evaluate it; UsageError, with the name of the argument,
     if it is not a condition. [RC8]"""
-    columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
+    columns = arrow_schema(schema, physical=False, ids=False)
     session = session or session_of(falls_back=True)
     form = _compiled_condition(condition, columns_of(schema), session, argument)
     predicate = parse_expression(form, columns, argument)
@@ -457,7 +456,7 @@ def _literal_number(number: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _fitting(field: Field, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     """Computed values as values of the column; UsageError where one would change. [RC7]"""
-    wanted = arrow_schema.arrow_schema(Schema(fields=(field,)), physical=False, ids=False)
+    wanted = arrow_schema(Schema(fields=(field,)), physical=False, ids=False)
     kind = wanted.field(0).type
     if values.type.equals(kind):
         return values
@@ -824,7 +823,7 @@ def _inputs(table: Schema, source: Schema) -> pa.Schema:
         [
             field.with_name(f"{side}.{field.name}")
             for side, columns in (("target", table), ("source", source))
-            for field in arrow_schema.arrow_schema(columns, physical=False, ids=False)
+            for field in arrow_schema(columns, physical=False, ids=False)
         ]
     )
 

@@ -45,11 +45,11 @@ from ..filter.predicate import (
     partitions_of_keys,
 )
 from ..filter.sql_syntax import NotUnderstoodError
-from ..format import arrow_schema, evolution
+from ..format import evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
-from ..format.values import from_array
+from ..format.values import arrow_schema, from_array
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
@@ -496,7 +496,7 @@ class ArrowMatch:
         self._ctx, self._change, self._staged = ctx, change, staged
         rules, schema = staged.rules, staged.plan.schema
         fields = staged.keys.fields if staged.whole else schema.fields
-        empty = arrow_schema.arrow_schema(schema, physical=False, ids=False)
+        empty = arrow_schema(schema, physical=False, ids=False)
         batches = list(self._rows(fields))
         self._source = pa.Table.from_batches(batches, None if batches else empty).combine_chunks()
         # no rows: no files, and nothing is asked of the keys

@@ -27,7 +27,6 @@ from ..errors import (
     UsageError,
 )
 from ..filter.predicate import key_columns
-from ..format.arrow_schema import arrow_schema
 from ..format.evolution import find_column
 from ..format.fields import (
     NO_COLUMNS,
@@ -37,6 +36,7 @@ from ..format.fields import (
     mark_of,
 )
 from ..format.snapshot import REPLACE, Snapshot
+from ..format.values import arrow_schema
 from ..log.table_context import TableContext
 from ..log.version_chain import (
     Head,

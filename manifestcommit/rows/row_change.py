@@ -18,9 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
-from ..commits.create_version import found_outcome
-from ..commits.prepared_job import JointUnit, Pinned, TablePart
+from ..commits.commit_loop import check_based_on, commit, measured
+from ..commits.prepared_job import BasedOn, JointUnit, Pinned, TablePart, below, found_outcome
 from ..errors import DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     DataFileWriter,
@@ -32,12 +31,6 @@ from ..files.writer import (
     record_batches,
 )
 from ..format import manifest_table
-from ..format.arrow_schema import (
-    Conformer,
-    arrow_schema,
-    from_arrow,
-    group_numbers,
-)
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
@@ -52,9 +45,15 @@ from ..format.fields import (
     check_has_columns,
 )
 from ..format.partitioning import PartitionPattern, bounded
-from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot
+from ..format.snapshot import DEFAULT_ROW_TRIES, ROW_TRIES_PROPERTY, Snapshot, totals_of
 from ..format.transforms import partition_fields
-from ..format.values import from_array
+from ..format.values import (
+    Conformer,
+    arrow_schema,
+    from_array,
+    from_arrow,
+    group_numbers,
+)
 from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
 from ..protocol.compaction_plan import unite_ranges
@@ -466,8 +465,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         """How many rows they have."""
-        files = sum(entry.rows for entry in self.entries)
-        return files + sum(ref.rows for ref in self.manifests)
+        return totals_of(self.entries, self.manifests).rows
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""
@@ -608,9 +606,7 @@ def entries_of(ctx: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]
     files = list(new.entries)
     for ref in new.manifests:
         table = ctx.manifests.manifest(ref, plan.partition_by)
-        files += manifest_table.from_table(
-            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
-        )
+        files += manifest_table.from_table(table, plan, inherited=0)
     return files
 
 

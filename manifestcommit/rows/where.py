@@ -20,11 +20,11 @@ from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
 from ..format import manifest_table, values
-from ..format.arrow_schema import arrow_schema, converted
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import MAX_FIELD_ID, Field, Schema, hidden, type_text, walk
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
+from ..format.values import arrow_schema, converted
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
@@ -328,10 +328,7 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)
     new.register(change)
-    entries = manifest_table.to_table(
-        entries_of(ctx, plan, new), schema=plan.schema, partition_by=plan.partition_by
-    )
-    return manifest_table.align(entries, schema=plan.schema, partition_by=plan.partition_by)
+    return manifest_table.align(manifest_table.to_table(entries_of(ctx, plan, new), plan), plan)
 
 
 def _rows(entries: pa.Table) -> int:

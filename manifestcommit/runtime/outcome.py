@@ -23,7 +23,7 @@ from ..errors import (
     WatermarkOverlapError,
 )
 from ..format.entries import Entry, ManifestRef
-from ..format.snapshot import Summary
+from ..format.snapshot import Summary, Totals, totals_of
 from ..protocol.conflict import Conflict, Violation
 from ..store import Store
 
@@ -135,7 +135,7 @@ class WriteTotals:
         self._tally, self._now_us = tally, now_us
         self._start, self._began_us = tally.since(), now_us() if began_us is None else began_us
         self._intake: InputTotals | None = InputTotals()
-        self._files = self._rows = self._bytes = 0
+        self._written = Totals()
 
     def take(
         self, entries: Sequence[Entry], manifests: Sequence[ManifestRef], intake: InputTotals | None
@@ -143,11 +143,7 @@ class WriteTotals:
         """Add files of the job. intake: of the tasks that wrote them; None: unknown, which makes
         the job's total unknown."""
         self._intake = None if intake is None or self._intake is None else self._intake + intake
-        self._files += len(entries) + sum(ref.files for ref in manifests)
-        self._rows += sum(entry.rows for entry in entries) + sum(ref.rows for ref in manifests)
-        self._bytes += sum(entry.bytes for entry in entries) + sum(
-            ref.data_bytes for ref in manifests
-        )
+        self._written = self._written.after(totals_of(entries, manifests))
 
     def summary(self, tasks: int) -> Summary:
         """What is known before the commit. [OB10]"""
@@ -156,9 +152,9 @@ class WriteTotals:
         return Summary(
             rows_read=intake.rows if intake else None,
             bytes_read=intake.bytes if intake else None,
-            files_written=self._files,
-            rows_written=self._rows,
-            bytes_written=self._bytes,
+            files_written=self._written.files,
+            rows_written=self._written.rows,
+            bytes_written=self._written.bytes,
             tasks=tasks,
             seconds=round(max(0, self._now_us() - self._began_us) / 1e6, 6),
             retries=spent.retries + (intake.retries if intake else 0),

@@ -15,12 +15,11 @@ from pyarrow.fs import LocalFileSystem
 from ..errors import ManifestCommitError
 from ..files.foreign_footer import damaged_file, footers_of, noted_footer
 from ..filter.arrow_expression import columns_in, spark_order, split_terms
-from ..format.arrow_schema import marked_schemas
 from ..format.entries import FooterRef
 from ..format.fields import MAX_FIELD_ID, Field, Schema, WireValue
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
-from ..format.values import from_array
+from ..format.values import from_array, marked_schemas
 from ..log.table_context import TableContext
 from ..runtime.environment import prefetch
 from ..store.arrow_filesystem import knowing_sizes

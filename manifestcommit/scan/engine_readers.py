@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format import arrow_schema
 from ..format.fields import (
     MAX_FIELD_ID,
     PRIMITIVES,
@@ -25,14 +24,14 @@ from ..format.fields import (
     WireValue,
     check_has_columns,
     decimal_parts,
+    has_own_order,
     members,
     walk,
 )
 from ..format.partitioning import folder
 from ..format.snapshot import Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
-from ..format.values import from_array
+from ..format.values import arrow_schema, from_array
 from ..log.table_context import TableContext
 from . import planning
 
@@ -151,9 +150,7 @@ def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
             ),
         )
 
-    shown = polars.from_arrow(
-        arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
-    )
+    shown = polars.from_arrow(arrow_schema(schema, physical=False, ids=False).empty_table())
     assert isinstance(shown, polars.DataFrame)
     columns = {field.file_name: shown.schema[field.name] for field in schema.fields}
     frame = scan(None)

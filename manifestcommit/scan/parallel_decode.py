@@ -25,9 +25,9 @@ from ..errors import CorruptMetadataError
 from ..files.footer_stats import parquet_columns
 from ..files.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
 from ..format import codec
-from ..format.arrow_schema import marked_schemas
 from ..format.entries import FooterRef, pack_bins
 from ..format.snapshot import Snapshot
+from ..format.values import marked_schemas
 from ..log.manifests import GAP_BYTES
 from ..log.table_context import TableContext
 from ..runtime.environment import map_in_batches

@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..filter.transforms import virtual_fields, with_transforms
 from ..format import codec, manifest_table, values
-from ..format.arrow_schema import arrow_type
 from ..format.entries import ManifestRef, pack_bins
-from ..format.fields import FLOATS, Field, Schema, StructType, WireValue
+from ..format.fields import FLOATS, Field, Schema, StructType, WireValue, has_own_order
 from ..format.manifest_table import is_live
 from ..format.snapshot import Snapshot
-from ..format.spark_json import has_own_order
 from ..format.transforms import partition_fields
+from ..format.values import arrow_type
 from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired
@@ -300,7 +299,7 @@ def entries_table(
     inlined = ctx.manifests.inlined(snapshot)
     tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
     join = manifest_table.unite if in_order else manifest_table.stack
-    return join(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    return join(tables, snapshot)
 
 
 def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
@@ -317,7 +316,7 @@ def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> p
 
     tables = _of_each(ctx, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having)
     tables.append(having(ctx.manifests.inlined(snapshot)))
-    return manifest_table.stack(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    return manifest_table.stack(tables, snapshot)
 
 
 def _of_each(
@@ -556,9 +555,7 @@ def differing_entries(
 
 
 def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
-    return manifest_table.unite(
-        [entries], schema=snapshot.schema, partition_by=snapshot.partition_by
-    )
+    return manifest_table.unite([entries], snapshot)
 
 
 def unshared_entries(

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ..errors import SchemaMismatchError, SourceError, StoreError, UsageError
 from ..files.writer import WritePlan
-from ..format.arrow_schema import from_arrow
 from ..format.fields import arrow_marks
+from ..format.values import from_arrow
 from ..job import Job
 from ..quarantine import SplitPlan, plan_split, register_split, split_in_task
 from ..runtime.environment import STARTS

@@ -33,8 +33,8 @@ from ..errors import UsageError
 from ..filter.arrow_expression import parse_expression, spark_order
 from ..filter.predicate import Predicate, Unknown
 from ..filter.sql_expression import pruning
-from ..format import arrow_schema
 from ..format.fields import Schema
+from ..format.values import arrow_schema
 from ..rows.clauses import evaluating as evaluating_here
 from ..rows.clauses import mask_of, session_of
 from .scan import relaxed, spark_schema
@@ -310,4 +310,4 @@ def side_of(batch: pa.RecordBatch, prefix: str, schema: pa.Schema) -> pa.Table:
 
 def arrow_of(schema: Schema) -> pa.Schema:
     """The columns in Arrow, as tasks have them."""
-    return relaxed(arrow_schema.arrow_schema(schema, physical=False, ids=False))
+    return relaxed(arrow_schema(schema, physical=False, ids=False))

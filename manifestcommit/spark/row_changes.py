@@ -28,9 +28,8 @@ from pyspark.sql.types import (
 
 from ..errors import UsageError
 from ..files.writer import WritePlan
-from ..format.fields import Schema
+from ..format.fields import Schema, from_spark, unpadded
 from ..format.snapshot import Snapshot
-from ..format.spark_json import from_spark, unpadded
 from ..log.table_context import TableContext
 from ..operations.compaction import Choose, Rewrite, Rewriting, misplaced
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted

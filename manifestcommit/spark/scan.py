@@ -25,10 +25,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ..errors import UsageError
 from ..files.foreign_footer import damaged_file
-from ..format import spark_json
+from ..format import sink_log
 from ..format.entries import pack_bins
-from ..format.fields import FLOATS, MARK, Schema, WireValue, walk
-from ..format.spark_json import to_spark
+from ..format.fields import FLOATS, MARK, Schema, WireValue, to_spark, walk
 from ..format.values import to_array
 from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
@@ -365,11 +364,7 @@ def _native_base(
 ) -> str | None:
     """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
     cannot, or there are none."""
-    if (
-        not files
-        or is_connect(spark)
-        or any(map(spark_json.is_skipped, (path for path, _ in files)))
-    ):
+    if not files or is_connect(spark) or any(map(sink_log.is_skipped, (path for path, _ in files))):
         return None
     types = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
     if types & UNREAD_TYPES:
@@ -380,9 +375,9 @@ def _native_base(
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
     has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     return (
-        spark_json.SCAN_OPTIONS
-        | (spark_json.TWO_ZEROS if has_floats else {})
-        | ({} if trust_footers else spark_json.UNPRUNED)
+        sink_log.SCAN_OPTIONS
+        | (sink_log.TWO_ZEROS if has_floats else {})
+        | ({} if trust_footers else sink_log.UNPRUNED)
     )
 
 
@@ -460,7 +455,7 @@ def _through_sink_log(
     try:
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
-            log.writelines(spark_json.lines(base, files))
+            log.writelines(sink_log.lines(base, files))
         df = (
             spark.read.format(_PARQUET)
             .schema(physical)
@@ -480,7 +475,7 @@ def _planned_files(df: Any) -> int:
 def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | None:
     """The table path in Hadoop's form; None if this JVM cannot reach it, which reading the sample
     shows: one of its files, with its size."""
-    base = spark_json.hadoop_url(root_url)
+    base = sink_log.hadoop_url(root_url)
     if base is None or base.startswith("file:"):
         return base
     from py4j.protocol import Py4JError

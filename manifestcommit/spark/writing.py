@@ -363,10 +363,7 @@ def collect(
         tasks.add(written.task)
         entries.extend(written.entries)
         manifests.extend(written.manifests)
-        touched |= by_content(
-            written.touched
-            or reader.touched(written.manifests, schema=plan.schema, partition_by=plan.partition_by)
-        )
+        touched |= by_content(written.touched or reader.touched(written.manifests, plan))
         intake = None if intake is None or written.intake is None else intake + written.intake
         size_bytes += len(msgspec.json.encode(written.entries)) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
@@ -386,14 +383,7 @@ def collect(
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
     """The entries as one manifest of the plan's job, if they are too many to be held."""
-    return put_manifest(
-        store,
-        entries,
-        schema=plan.schema,
-        partition_by=plan.partition_by,
-        job=plan.job,
-        env=Env(),
-    )
+    return put_manifest(store, entries, plan, job=plan.job, env=Env())
 
 
 def task_context() -> TaskContext:

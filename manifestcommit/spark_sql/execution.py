@@ -26,12 +26,12 @@ from ..format.fields import (
     Schema,
     check_has_columns,
     decimal_parts,
+    from_spark,
     is_primitive,
     mark_of,
     type_text,
 )
 from ..format.snapshot import Snapshot
-from ..format.spark_json import from_spark
 from ..format.values import integer_range
 from ..rows.clauses import Delete, Insert, Update
 from ..runtime.outcome import Outcome

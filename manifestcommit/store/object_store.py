@@ -4,7 +4,7 @@ process shares. [ST1] [ST5] [ST10] [ST13] [ST14]
 One subclass of `ObjectStore` for each kind of store (store.s3, store.azure, store.gcs): its
 requests, and the signer that sends them. Only `ObjectStore.ask_for` sends anything again, so its
 numbers are complete. A create that may have reached the store is put again by its callers, which
-recognise their own object: `create` of runtime.environment, and commits.create_version.
+recognise their own object: `create` of runtime.environment, and commits.commit_loop.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..commits.two_phase import commit_prepared
 from ..errors import TableNotFoundError, UsageError
-from ..format import arrow_schema
+from ..format import values
 from ..format.fields import Schema
 from ..job import Path
 from ..log.table_context import TableContext
@@ -123,9 +123,9 @@ def _schema_of(schema: Any) -> Schema:
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, pa.Schema):
-        return arrow_schema.from_arrow(schema, itertools.count(1).__next__)
+        return values.from_arrow(schema, itertools.count(1).__next__)
     if hasattr(schema, "jsonValue"):
-        from ..format.spark_json import from_spark
+        from ..format.fields import from_spark
 
         return from_spark(schema.jsonValue())
     raise UsageError(

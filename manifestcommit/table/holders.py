@@ -223,7 +223,7 @@ class _Search:
             if named <= touch.keys()
             for values in [tuple(touch.get(each) for each in at.partition_by)]
         ]
-        entries = manifest_table.to_table(touched, schema=at.schema, partition_by=at.partition_by)
+        entries = manifest_table.to_table(touched, at)
         return bool(_matching(entries, at, view).num_rows)
 
     def _count(self, path: str, entries: pa.Table, at: Snapshot, view: View) -> None:
@@ -254,7 +254,7 @@ class _Search:
             entry = Entry(path=name, rows=1, bytes=self._sizes[name], digest=_NO_DIGEST, job="")
             for view in filter(None, self._views.values()):
                 at = msgspec.structs.replace(self._head, schema=view.schema, partition_by=())
-                entries = manifest_table.to_table([entry], schema=view.schema, partition_by=())
+                entries = manifest_table.to_table([entry], at)
                 if name not in self._gone:
                     self._count(name, entries, at, view)
 

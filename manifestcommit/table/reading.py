@@ -23,9 +23,10 @@ from ..errors import UsageError
 from ..filter.arrow_expression import parse_expression
 from ..filter.predicate import Predicate
 from ..filter.sql_syntax import NotUnderstoodError
-from ..format import arrow_schema, evolution
+from ..format import evolution
 from ..format.fields import arrow_metadata, mark_of
 from ..format.snapshot import Snapshot
+from ..format.values import arrow_schema
 from ..job import Path
 from ..log.table_context import TableContext, gate
 from ..log.version_chain import Head, choose_version, read_version, walk_back
@@ -146,7 +147,7 @@ def predicate_of(
     if condition is None:
         return None
     if isinstance(condition, pc.Expression):
-        columns = arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+        columns = arrow_schema(snapshot.schema, physical=False, ids=False)
         predicate = parse_expression(condition, columns, name)
         with evaluating(condition, f"{name}:"):  # its types are checked before any row is read
             mask_of(columns.empty_table(), condition)
@@ -964,7 +965,7 @@ def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | N
 
 
 def _arrow_schema(snapshot: Snapshot) -> pa.Schema:
-    return arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+    return arrow_schema(snapshot.schema, physical=False, ids=False)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ Counted(p, me, v) ==
       [] me.giving -> Done(me.job, "conflict", 0, me.n)
       [] OTHER -> Done(me.job, "committed", v, me.n)
 
-\* [CM2] commits.create_version._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
+\* [CM2] commits.prepared_job._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
 IsFenced(p, me, b, bs) ==
     /\ On("fence")
     /\ \/ bs[me.job] < b.fence
@@ -43,7 +43,7 @@ DecideGiveUp(p, me, v, bs) ==
 FoundDone(job, bs) == PlanOf(job).key # "" /\ On("key") /\ bs[job] # 0 /\ chain[bs[job]].keys[PlanOf(job).key] > 0
 
 \* What the head says of the job, and whether it may contend for the next version: where the process can stand after having read it.
-\* [CM1] [CM2] [KY3] [KY5] commits.create_version.settled_outcome
+\* [CM1] [CM2] [KY3] [KY5] commits.prepared_job.settled_outcome
 Decide(p, me, v, bs) ==
     LET b == chain[v]
         job == me.job
@@ -158,7 +158,7 @@ Overtake(p) ==
 IsSending(p) == s[p].pc \in {"send", "unclear"}
 Wanted(p) == s[p].base + 1
 
-\* [CM3] commits.create_version.create_version: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
+\* [CM3] commits.commit_loop.create_version: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
 Send(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -166,7 +166,7 @@ Send(p) ==
     /\ s' = [s EXCEPT ![p].pc = "won", ![p].sent = TRUE]
     /\ UNCHANGED <<files, births, intents, flying, lost>>
 
-\* [CM4] commits.create_version.create_version: the name is taken.
+\* [CM4] commits.commit_loop.create_version: the name is taken.
 SendTaken(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -174,7 +174,7 @@ SendTaken(p) ==
     /\ s' = [s EXCEPT ![p].pc = "taken", ![p].sent = TRUE]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [ST5] [CM6] commits.create_version.create_version: no answer. The create took effect, or it has not yet and may at any later time.
+\* [ST5] [CM6] commits.commit_loop.create_version: no answer. The create took effect, or it has not yet and may at any later time.
 SendUnclear(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -202,7 +202,7 @@ Misjudge(p) ==
           /\ s' = [s EXCEPT ![p] = Done(s[p].job, "unknown", 0, 1)]
     /\ UNCHANGED <<chain, objects, births, intents, flying, lost>>
 
-\* [CM4] commits.create_version.create_version: the snapshot that took the version has the own commit id, or not; then the head is read, later.
+\* [CM4] commits.commit_loop.create_version: the snapshot that took the version has the own commit id, or not; then the head is read, later.
 LookAtWinner(p) ==
     /\ s[p].pc = "taken"
     /\ LET v == Wanted(p)
@@ -229,7 +229,7 @@ LookAbove(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM2] commits.create_version.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
+\* [CM2] commits.prepared_job.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
 \* They are read after the head that said so; none of them may have expired by the time they all are read, since an object of an expired
 \* version may be a stranger.
 ReadHistory(p) ==

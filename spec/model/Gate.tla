@@ -135,7 +135,7 @@ Made(p, others) ==
                            !.held = IF On("constraints of the target") THEN chain[plan.to].held ELSE @]
          [] OTHER -> [next EXCEPT !.live = @ \cup UNION {Files(q) : q \in jobs}]
 
-\* [CM3] [CK7] commits.create_version.create_version: the create, of the refused rows as well.
+\* [CM3] [CK7] commits.commit_loop.create_version: the create, of the refused rows as well.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].at = Top /\ Top < MaxVersion
     /\ \A v \in 1..Top : p \notin chain[v].by
@@ -150,7 +150,7 @@ SendRefused(p) ==
     /\ s' = [s EXCEPT ![p].pc = "done"]
     /\ UNCHANGED chain
 
-\* [CM4] [CM21] commits.create_version.create_version: the name is taken. The newest head is judged, which may have the job already.
+\* [CM4] [CM21] commits.commit_loop.create_version: the name is taken. The newest head is judged, which may have the job already.
 Lost(p) ==
     /\ s[p].pc = "send" /\ s[p].at < Top
     /\ LET mine == {v \in 1..Top : p \in chain[v].by}

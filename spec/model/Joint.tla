@@ -156,7 +156,7 @@ Sent(p, g) ==
       [] g.what = "decide" -> [pc |-> "hint", placed |-> s[p].placed, n |-> s[p].n]
       [] OTHER -> Done("committed")
 
-\* [CM3] [MT3] [MT4] [MT9] commits.create_version.create_version: one of several creators has the version; the others look again.
+\* [CM3] [MT3] [MT4] [MT9] commits.commit_loop.create_version: one of several creators has the version; the others look again.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].base < MaxVersion
     /\ LET g == Head(s[p].goals)

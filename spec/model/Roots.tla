@@ -54,14 +54,14 @@ RemoveNext(p) ==
        \/ \E t \in s[p].marks : markers' = markers \ {t} /\ s' = [s EXCEPT ![p].marks = @ \ {t}] /\ UNCHANGED objects
        \/ s[p].left = {} /\ s[p].marks = {} /\ s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "removed"]] /\ UNCHANGED <<objects, markers>>
 
-\* [CM13] [LY14] commits.create_version.create_table: the marker comes before version 1.
+\* [CM13] [LY14] commits.commit_loop.create_table: the marker comes before version 1.
 PutMarker(p) ==
     /\ Plan[p] = Make /\ s[p].pc = "idle" /\ There = {}
     /\ markers' = markers \cup {p}
     /\ s' = [s EXCEPT ![p] = [pc |-> "marked"]]
     /\ UNCHANGED objects
 
-\* [CM13] commits.create_version.create_table: of several creators one has version 1. The others take their markers away.
+\* [CM13] commits.commit_loop.create_table: of several creators one has version 1. The others take their markers away.
 CreateTable(p) ==
     /\ s[p].pc = "marked"
     /\ IF objects[1] = Gone
@@ -81,7 +81,7 @@ Open(p) ==
                [] OTHER -> [pc |-> "send", table |-> head.table, base |-> Highest, upon |-> head.id]]
     /\ UNCHANGED <<objects, markers>>
 
-\* [CM3] commits.create_version.create_version: a version's name says nothing of its table. Where it is taken, the model's job stops.
+\* [CM3] commits.commit_loop.create_version: a version's name says nothing of its table. Where it is taken, the model's job stops.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].base < MaxVersion
     /\ IF objects[s[p].base + 1] = Gone

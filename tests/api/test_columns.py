@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.format.spark_json import from_spark, to_spark
+from manifestcommit.format.fields import from_spark, to_spark
 from manifestcommit.table import Table
 
 NAME = "a b%20+=#'\"é漢"

@@ -11,8 +11,7 @@ import msgspec
 import pyarrow as pa
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import abort_attempt, commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import abort_attempt, commit, create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly
 from manifestcommit.format import codec
 from manifestcommit.format.change import Advance, Write

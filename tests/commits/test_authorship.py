@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import Committers, GroupCommit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import Committers, GroupCommit, create_table
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import CorruptMetadataError, UsageError
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import ConflictInputs
+from manifestcommit.format.change import Inputs
 from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.job import Job
@@ -84,7 +83,7 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     carrier = GroupCommit(other, other.new_job(head), Committers.GROUP, waiting.measure())
     carrier.saw({waiting.id: 100})
     own = Job(other).change()
-    (carried,) = carrier.carry(head.snapshot, own, ConflictInputs()).commits
+    (carried,) = carrier.carry(head.snapshot, own, Inputs()).commits
     assert (carried.job, carried.message, carried.metadata, carried.author) == (waiting.id, "by ann", {"by": "ann"}, Author(user="ann"))
     outcome = commit_prepared(other, waiting.id)
     assert outcome.committed and other.open().snapshot.commits[0].author == Author(user="ann")

@@ -15,7 +15,7 @@ import pytest
 from tests.kit.tables import put_version, session
 
 import manifestcommit as mc
-from manifestcommit.commits.commit_loop import BasedOn, below
+from manifestcommit.commits.prepared_job import BasedOn, below
 from manifestcommit.errors import CommitConflictError, CorruptMetadataError, JobFencedError, UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Overwrite

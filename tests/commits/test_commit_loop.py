@@ -12,8 +12,7 @@ from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets, budgets
 from tests.kit.tables import memory, session
 
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry

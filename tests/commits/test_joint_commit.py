@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
 
-from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit, create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
 from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError

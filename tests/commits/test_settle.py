@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
 
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
 from manifestcommit.errors import UndecidedError, UsageError
 from manifestcommit.log.table_context import TableContext

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.format import codec
 from manifestcommit.format.change import Write
 from manifestcommit.format.entries import Entry

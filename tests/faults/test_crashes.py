@@ -109,9 +109,7 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
 @pytest.mark.thorough
 def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:
     """[IV3] [CM13] [LY9]"""
-    schema = evolution.assign_new_ids(
-        mc.format.arrow_schema.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids()
-    )
+    schema = evolution.assign_new_ids(mc.format.values.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids())
 
     def create(store: Store) -> None:
         alter.create(session(store), schema, [], {"a": "b"})

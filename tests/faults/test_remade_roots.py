@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 
-from manifestcommit.commits.commit_loop import commit, record_abort
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import commit, create_table, record_abort
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job
 from manifestcommit.errors import CorruptMetadataError, NotATableError, StoreError, TableNotFoundError, VersionNotFoundError
 from manifestcommit.format import codec, object_names

@@ -16,7 +16,7 @@ from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, S
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.files.writer import check_rows
-from manifestcommit.format import evolution
+from manifestcommit.format import evolution, manifest_table
 from manifestcommit.format.entries import MAX_SOURCES
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import edit_schema
@@ -204,7 +204,8 @@ def test_manifests_from_which_files_were_removed_are_written_anew(set_budgets: S
     assert drop_removed(each) == 2 and drop_removed(each) == 0
     snapshot = each.open().snapshot
     assert read_ids(store) == table and not each.manifests.removed(snapshot)
-    listed = [entry for ref in snapshot.manifests for entry in each.manifests.entries(ref, snapshot)]
+    tables = [each.manifests.live(ref, snapshot, 0) for ref in snapshot.manifests]
+    listed = [entry for table in tables for entry in manifest_table.from_table(table, snapshot, inherited=0)]
     assert len(listed) == 4 and not {"a3", "b6", "c6"} & {entry.partition[0] for entry in listed}
     assert all("a3" not in (*ref.lower, *ref.upper, ref.first_path, ref.last_path) for ref in snapshot.manifests)
     assert commit(other).committed

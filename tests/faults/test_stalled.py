@@ -10,7 +10,7 @@ import pytest
 from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import Committers, commit
-from manifestcommit.commits.create_version import fenced_outcome
+from manifestcommit.commits.prepared_job import fenced_outcome
 from manifestcommit.errors import JobAbortedError, JobFencedError, ManifestCommitError, SnapshotExpiredError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit

@@ -21,9 +21,9 @@ from manifestcommit.files.footer_stats import BOUND_LENGTH
 from manifestcommit.files.foreign_file import inspect_file
 from manifestcommit.files.writer import DataFileWriter, WritePlan, record_batches
 from manifestcommit.format import codec, values
-from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.format.values import arrow_type
 from manifestcommit.store.local import MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'b' * 32}"

@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import writer as files
 from manifestcommit.files.writer import DataFileWriter, WritePlan
-from manifestcommit.format.arrow_schema import arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import ArrayType, Field, Schema, StructType
+from manifestcommit.format.values import arrow_schema, arrow_type, from_arrow
 from manifestcommit.store.local import LocalStore, MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'a' * 32}"

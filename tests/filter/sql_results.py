@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from manifestcommit.format.arrow_schema import arrow_schema
 from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.values import arrow_schema
 
 ANSWERS = Path(__file__).with_suffix(".json")
 KINDS = {"i": "integer", "l": "long", "b": "byte", "d": "double", "f": "float", "m": "decimal(10,3)", "w": "decimal(38,2)"}

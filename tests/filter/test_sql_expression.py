@@ -19,9 +19,8 @@ from manifestcommit.errors import UsageError
 from manifestcommit.filter.predicate import And, Compare, Not, Or, StartsWith, Unknown
 from manifestcommit.filter.sql_expression import Session, columns_of, compile_condition, compile_value, literal, pruning
 from manifestcommit.filter.sql_syntax import IncompleteError, NotUnderstoodError
-from manifestcommit.format.arrow_schema import arrow_schema, arrow_type
-from manifestcommit.format.fields import Field, Schema
-from manifestcommit.format.spark_json import CHAR_VARCHAR
+from manifestcommit.format.fields import CHAR_VARCHAR, Field, Schema
+from manifestcommit.format.values import arrow_schema, arrow_type
 from manifestcommit.rows.clauses import evaluated, mask_of, understand
 
 SCHEMA = Schema(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.kit.schemas import batch, column, conform, counter, schemas, struct_of, values
 
 from manifestcommit.errors import SchemaMismatchError
-from manifestcommit.format.arrow_schema import Conformer, arrow_schema, arrow_type, from_arrow
 from manifestcommit.format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
+from manifestcommit.format.values import Conformer, arrow_schema, arrow_type, from_arrow
 
 DAY_TIME = "interval day to second"
 

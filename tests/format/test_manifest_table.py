@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from manifestcommit.format import manifest_table, values
 from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.format.evolution import apply_edits, drop_column, widen_column
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import Field, Partitioned, Schema
 from manifestcommit.format.partitioning import Matcher, of_partition
 
 SCHEMA = Schema(
@@ -83,13 +83,13 @@ def plain(entries: list[Entry], *, inherited: int) -> dict[str, Entry]:
 
 
 def back(table: pa.Table, schema: Schema = SCHEMA, inherited: int = 7) -> dict[str, Entry]:
-    found = manifest_table.from_table(table, schema=schema, partition_by=BY, inherited=inherited)
+    found = manifest_table.from_table(table, Partitioned(schema, BY), inherited=inherited)
     assert len({entry.path for entry in found}) == len(found)
     return {entry.path: entry for entry in found}
 
 
 def to_table(entries: list[Entry], schema: Schema = SCHEMA) -> pa.Table:
-    return manifest_table.to_table(entries, schema=schema, partition_by=BY)
+    return manifest_table.to_table(entries, Partitioned(schema, BY))
 
 
 @pytest.mark.thorough
@@ -102,7 +102,7 @@ def test_united_manifests_hold_the_entries_of_all(one: list[Entry], two: list[En
     removed = gone & ((1 << first.num_rows) - 1)
     lost = {*first.column("path").to_pylist()} - {*manifest_table.live(first, removed).column("path").to_pylist()}
     kept = [manifest_table.with_versions(manifest_table.live(first, removed), 4), manifest_table.with_versions(second, 5)]
-    united = manifest_table.unite(kept, schema=SCHEMA, partition_by=BY)
+    united = manifest_table.unite(kept, Partitioned(SCHEMA, BY))
     expected = {path: e for path, e in plain(one, inherited=4).items() if path not in lost} | plain(two, inherited=5)
     assert back(united) == expected
 
@@ -129,7 +129,7 @@ def test_the_rows_of_a_scope_are_those_whose_partition_is_in_it(entries: list[En
     pattern = st.fixed_dictionaries({}, optional={1: days, 2: words})
     matcher = Matcher(data.draw(st.lists(pattern, max_size=3)))
     chosen = frozenset(entry.path for entry in entries if data.draw(st.booleans()))
-    found = manifest_table.rows_matching(table, schema=SCHEMA, partition_by=BY, scope=matcher, paths=chosen)
+    found = manifest_table.rows_matching(table, Partitioned(SCHEMA, BY), scope=matcher, paths=chosen)
     hit = {*table.column("path").to_pylist()} - {*manifest_table.live(table, found).column("path").to_pylist()}
     assert hit == {e.path for e in entries if e.path in chosen or matcher.holds(of_partition(BY, e.partition))}
 
@@ -150,7 +150,7 @@ def test_a_manifest_from_before_a_widening_and_a_drop_reads_as_the_schema_is_now
     edits = (*widen_column(SCHEMA, "n", "long"), *widen_column(SCHEMA, "price", "decimal(12,2)"), *drop_column(SCHEMA, "x"))
     now = apply_edits(SCHEMA, edits)
     new = [Entry(path="b", partition=(None, None), rows=1, bytes=1, job="j", columns={3: ColumnStats(min=2**40, max=2**40)})]
-    united = manifest_table.unite([manifest_table.with_versions(table, 2), to_table(new, now)], schema=now, partition_by=BY)
+    united = manifest_table.unite([manifest_table.with_versions(table, 2), to_table(new, now)], Partitioned(now, BY))
     found = back(united, now)
     assert found["a"].columns == {3: ColumnStats(min=1, max=2)} == back(table, now)["a"].columns
     assert found["b"].columns == {3: ColumnStats(min=2**40, max=2**40)}
@@ -159,12 +159,12 @@ def test_a_manifest_from_before_a_widening_and_a_drop_reads_as_the_schema_is_now
 def test_a_widened_partition_column_keeps_its_values() -> None:
     """[SC5] [PT1]"""
     schema = Schema(fields=(Field(id=1, name="n", type="short"), Field(id=2, name="m", type="decimal(4,1)")))
-    table = manifest_table.to_table([Entry(path="a", partition=(7, "1.5"), rows=1, bytes=1, job="j")], schema=schema, partition_by=(1, 2))
+    table = manifest_table.to_table([Entry(path="a", partition=(7, "1.5"), rows=1, bytes=1, job="j")], Partitioned(schema, (1, 2)))
     now = apply_edits(schema, (*widen_column(schema, "n", "long"), *widen_column(schema, "m", "decimal(9,1)")))
-    united = manifest_table.unite([table], schema=now, partition_by=(1, 2))
+    united = manifest_table.unite([table], Partitioned(now, (1, 2)))
     for each in (table, united):
-        assert manifest_table.from_table(each, schema=now, partition_by=(1, 2), inherited=1)[0].partition == (7, "1.5")
-        assert list(manifest_table.partitions(each, now, (1, 2))) == [{1: 7, 2: "1.5"}]
+        assert manifest_table.from_table(each, Partitioned(now, (1, 2)), inherited=1)[0].partition == (7, "1.5")
+        assert list(manifest_table.partitions(each, Partitioned(now, (1, 2)))) == [{1: 7, 2: "1.5"}]
     assert values.decode("1.5", "decimal(9,1)") == Decimal("1.5")
 
 
@@ -175,13 +175,13 @@ def test_columns_that_a_reader_does_not_know_are_passed_over(name: str) -> None:
     newer = table.append_column(name, pa.array([1.5]))
     assert back(newer) == back(table)
     united = manifest_table.unite(
-        [newer, to_table([Entry(path="b", partition=(None, "w"), rows=1, bytes=1, job="j")])], schema=SCHEMA, partition_by=BY
+        [newer, to_table([Entry(path="b", partition=(None, "w"), rows=1, bytes=1, job="j")])], Partitioned(SCHEMA, BY)
     )
     assert set(back(united)) == {"a", "b"}
 
 
 def good_ref(table: pa.Table) -> ManifestRef:
-    return ManifestRef(path="_manifest/manifests/m", bytes=1, digest="d", **manifest_table.describe(table, schema=SCHEMA, partition_by=BY))
+    return ManifestRef(path="_manifest/manifests/m", bytes=1, digest="d", **manifest_table.describe(table, Partitioned(SCHEMA, BY)))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from manifestcommit.format import spark_json
+from manifestcommit.format import sink_log
 
 NAMES = ["plain.parquet", "a b+c=#?%41&é𝄞'\"\\.parquet", "d=1 2/a.parquet", "d=1 2/ü%.parquet", "a/b c/" * 3 + "é"]
 
@@ -16,7 +16,7 @@ NAMES = ["plain.parquet", "a b+c=#?%41&é𝄞'\"\\.parquet", "d=1 2/a.parquet", 
 def test_lines_are_json_with_escaped_paths(base: str) -> None:
     """Whatever a file and its folders are called; each folder is escaped once. [SP4]"""
     files = [(name, number) for number, name in enumerate(NAMES)]
-    version, *lines = "".join(spark_json.lines(base, files)).splitlines()
+    version, *lines = "".join(sink_log.lines(base, files)).splitlines()
     assert version == "v1"
     found = [json.loads(line) for line in lines]
     scheme, root = base.split("://")
@@ -27,9 +27,9 @@ def test_lines_are_json_with_escaped_paths(base: str) -> None:
 
 def test_only_the_first_line_has_what_it_is_given() -> None:
     """[EX10]"""
-    lines = "".join(spark_json.lines("s3a://bucket", [("a", 1), ("b", 2)], first='"x":[7],')).splitlines()
+    lines = "".join(sink_log.lines("s3a://bucket", [("a", 1), ("b", 2)], first='"x":[7],')).splitlines()
     assert [json.loads(line).get("x") for line in lines[1:]] == [[7], None]
-    assert list(spark_json.lines("s3a://bucket", [], first='"x":[7],')) == ["v1"]
+    assert list(sink_log.lines("s3a://bucket", [], first='"x":[7],')) == ["v1"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_only_the_first_line_has_what_it_is_given() -> None:
 )
 def test_urls_of_hadoop(url: str, hadoop: str | None) -> None:
     """[SP4]"""
-    assert spark_json.hadoop_url(url) == hadoop
+    assert sink_log.hadoop_url(url) == hadoop
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_urls_of_hadoop(url: str, hadoop: str | None) -> None:
 )
 def test_names_that_spark_passes_over(name: str, is_skipped: bool) -> None:
     """[SP4]"""
-    assert spark_json.is_skipped(name) == is_skipped == spark_json.is_skipped(f"folder/{name}")
+    assert sink_log.is_skipped(name) == is_skipped == sink_log.is_skipped(f"folder/{name}")

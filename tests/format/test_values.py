@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.kit.schemas import single_value_types, typed_values, values
 
 from manifestcommit.errors import UsageError
-from manifestcommit.format.arrow_schema import arrow_type
-from manifestcommit.format.values import decode, encode, from_array, python_rows, to_array
+from manifestcommit.format.values import arrow_type, decode, encode, from_array, python_rows, to_array
 
 
 def same(left: Any, right: Any) -> bool:

@@ -50,7 +50,7 @@ _TYPES: list[Any] = [
     *({"type": "struct", "fields": []}, {"type": "array", "element": {}}, {"type": "map", "key": {}, "value": {}}, {"type": "struct"}),
 ]
 _POINTED: dict[str, list[Any]] = {
-    **dict.fromkeys(("committed_at", "clock", "until", "prepared_at", "begun_at", "said", "modificationTime"), _TIMES),
+    **dict.fromkeys(("committed_at", "clock", "until", "prepared_at", "said", "modificationTime"), _TIMES),
     **dict.fromkeys(("min", "max", "partition", "lower", "upper", "start", "end", "seconds", "prepare_s"), _BOUNDS),
     **dict.fromkeys(("sources", "advances", "watermarks", "origins", "advanced"), _RANGES),
     "type": _TYPES,

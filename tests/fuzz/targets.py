@@ -205,7 +205,7 @@ def hostile_mark(table: Table, dice: random.Random) -> None:
     """The mark of a recoverable job: its content, or its name."""
     name = object_names.key_mark_name(table.recoverable, KEY)
     if dice.random() < 0.5:
-        table.store.put(name, _broken(table.objects[name], dice))
+        table.store.put(name, mutate_bytes(table.objects[name], dice))
     else:
         _put_beside(table, name, dice)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from manifestcommit.format.arrow_schema import Conformer
 from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field, FieldType, MapType, Schema, StructType, decimal_parts
+from manifestcommit.format.values import Conformer
 
 HOSTILE_NAMES = [
     "a b",

@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import rounds
 
-from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.errors import CorruptMetadataError, UsageError
 from manifestcommit.filter.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from manifestcommit.format import codec, manifest_table, object_names, values
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef, ManifestRef, encode
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import Field, Partitioned, Schema
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log import manifests
 from manifestcommit.log import manifests as partial_manifest
@@ -80,7 +80,7 @@ def _tiny() -> Iterator[None]:
 def listed(entries: Sequence[Entry], store: Store | None = None, removed: int = 0) -> tuple[TableContext, Snapshot]:
     """A table whose head lists one manifest of these entries, of which some were taken out since."""
     store = store or open_store(f"memory://parts/{next(_count)}")
-    ref = put_manifest(store, entries, schema=SCHEMA, partition_by=BY, job=JOB, env=Env())
+    ref = put_manifest(store, entries, Partitioned(SCHEMA, BY), job=JOB, env=Env())
     snapshot = Snapshot(
         format_version=1, table_id=TABLE, version=2, parent_digest="sha256:" + "0" * 64, commits=(), committed_at=0, writer="test",
         schema=SCHEMA, partition_by=BY, manifests=(msgspec.structs.replace(ref, added=2),),
@@ -262,7 +262,7 @@ def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(
         for n in range(4)
     ]
     refs = [
-        put_manifest(session.store, entries, schema=schema, partition_by=BY, job=JOB, env=Env())
+        put_manifest(session.store, entries, Partitioned(schema, BY), job=JOB, env=Env())
         for entries, schema in ((numbered(4), narrow), (far, SCHEMA))
     ]
     read: list[int] = []
@@ -310,7 +310,7 @@ def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.Mon
     store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
     session, snapshot = listed([], store)
     pieces = [numbered(60)[start : start + 6] for start in range(0, 60, 6)]
-    refs = tuple(put_manifest(store, each, schema=SCHEMA, partition_by=BY, job=JOB, env=Env()) for each in pieces)
+    refs = tuple(put_manifest(store, each, Partitioned(SCHEMA, BY), job=JOB, env=Env()) for each in pieces)
     snapshot = msgspec.structs.replace(snapshot, manifests=refs)
     asked: list[type] = []
     ask = planning.may_match
@@ -510,8 +510,8 @@ def test_a_reference_with_an_impossible_footer_is_refused_with_its_snapshot() ->
     _, snapshot = listed(numbered(2))
     (ref,) = snapshot.manifests
     for size in (0, -1, ref.bytes + 1):
-        with pytest.raises(ValueError, match="footer"):
-            codec._check_listed((), (_footer(bytes=size)(ref),), 2)
+        with pytest.raises(UsageError, match="footer"):
+            codec.encode_snapshot(msgspec.structs.replace(snapshot, manifests=(_footer(bytes=size)(ref),)))
 
 
 # --- checks of a whole column at once ------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def comments(text: str) -> Iterator[str]:
 
 
 def functions(comment: str) -> list[str]:
-    """The functions of the package that a comment names, such as commits.create_version.create_version."""
+    """The functions of the package that a comment names, such as commits.commit_loop.create_version."""
     return [name.rstrip(".") for name in _FUNCTION.findall(comment)]
 
 

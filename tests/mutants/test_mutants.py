@@ -150,7 +150,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> No
         "why": MUTANTS["fence"].why,
         "clauses": ["CM2"],
         "invariant": "IV7",
-        "files": ["manifestcommit/commits/create_version.py"],
+        "files": ["manifestcommit/commits/prepared_job.py"],
         "tests": list(MUTANTS["fence"].tests),
         "theme": "gc",
         "needs": None,

@@ -23,7 +23,7 @@ import manifestcommit as mc
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import values
 from manifestcommit.format.entries import Entry, SourceRange, encode
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import Field, Partitioned, Schema
 from manifestcommit.format.manifest_table import partition_types, source_ranges
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.manifests import put_manifest
@@ -61,7 +61,7 @@ def table(
     store = store or open_store(f"memory://small/{next(_count)}")
     inlined, *others = manifests
     refs = [
-        msgspec.structs.replace(put_manifest(store, each, schema=SCHEMA, partition_by=by, job=JOB, env=Env()), added=at + 2)
+        msgspec.structs.replace(put_manifest(store, each, Partitioned(SCHEMA, by), job=JOB, env=Env()), added=at + 2)
         for at, each in enumerate(others)
         if each
     ]
@@ -123,7 +123,8 @@ def plan_of_the_whole(session: TableContext, snapshot: Snapshot, max_bytes: int)
     """By the clause's words, of every live file at once."""
     live, by = entries_table(session, snapshot), snapshot.partition_by
     live = live.sort_by([*((f"partition.{each}", "ascending") for each in by), ("added", "ascending"), ("path", "ascending")])
-    wires = [values.from_array(live.column(f"partition.{id}"), kind) for id, kind in zip(by, partition_types(SCHEMA, by), strict=True)]
+    types = partition_types(snapshot)
+    wires = [values.from_array(live.column(f"partition.{id}"), kind) for id, kind in zip(by, types, strict=True)]
     kinds: dict[Any, list[list[Any]]] = {}
     for at, row in enumerate(live.select(["path", "rows", "bytes", "sources"]).to_pylist()):
         if not is_small(row["bytes"], TARGET):

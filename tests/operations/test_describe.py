@@ -16,7 +16,7 @@ from tests.kit.tables import begin, change_of, check_table, key_version, memory,
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
-from manifestcommit.format.change import Advance, is_left_by, rewind_origins, rewind_watermarks
+from manifestcommit.format.change import Advance, is_left_by, merged, rewind_origins
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.rollback import rewind
@@ -379,8 +379,8 @@ def test_a_rewind_costs_one_request_for_each_version_that_it_undoes(store: Memor
 
 def test_the_pure_rules_of_rewinds() -> None:
     """[WM5]"""
-    assert rewind_watermarks({"a": 5, "b": 6}, "a", 3) == {"a": 3, "b": 6}
-    assert rewind_watermarks({"a": 5, "b": 6}, "a", None) == {"b": 6}
+    assert merged({"a": 5, "b": 6}, {"a": 3}) == {"a": 3, "b": 6}
+    assert merged({"a": 5, "b": 6}, {"a": None}) == {"b": 6}
     assert rewind_origins({"a": 5}, "a", 7) == {"a": 5}
     assert rewind_origins({"a": 5}, "a", 3) == {"a": 3}
     assert rewind_origins({"a": None}, "a", 3) == {"a": None}

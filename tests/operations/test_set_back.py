@@ -19,7 +19,7 @@ from tests.protocol.test_stream_batches import NAME, commit_batch
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import settled_outcome
+from manifestcommit.commits.prepared_job import settled_outcome
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import (
     CommitConflictError,

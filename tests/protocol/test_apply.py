@@ -11,7 +11,7 @@ from manifestcommit.format import partitioning as partition_pattern
 from manifestcommit.format.change import (
     Advance,
     Change,
-    ConflictInputs,
+    Inputs,
     Overwrite,
     RemovedRows,
     Rewind,
@@ -72,8 +72,8 @@ def change(**given: Any) -> Write:
     return Write(**({"job": "mine", "birth": 7, "operation": "append", "schema": SCHEMA, "partition_by": BY} | given))
 
 
-def after(made: Change, found: ConflictInputs | None = None, *, now_us: int = 2000) -> Snapshot:
-    return apply(head(), made, found or ConflictInputs(), parent_digest="sha256:head", commit_id="mine.1", now_us=now_us, writer="new")
+def after(made: Change, found: Inputs | None = None, *, now_us: int = 2000) -> Snapshot:
+    return apply(head(), made, found or Inputs(), parent_digest="sha256:head", commit_id="mine.1", now_us=now_us, writer="new")
 
 
 def paths(snapshot: Snapshot) -> set[str]:
@@ -151,8 +151,11 @@ def test_an_overwrite_takes_the_named_partitions_and_no_other(scope: dict[int, A
 
 def test_what_goes_out_of_manifests_is_marked_and_a_manifest_without_files_leaves() -> None:
     """[OB9]"""
-    taken = {"m1": RemovedRows(bitmap=0b011, files=1, rows=10, bytes=20), "m2": RemovedRows(bitmap=0b11, files=2, rows=20, bytes=40)}
-    made = after(change(operation="overwrite", overwrite=Overwrite(scope=({1: "q"},))), ConflictInputs(taken=taken))
+    taken = {
+        "m1": RemovedRows(bitmap=0b011, totals=Totals(files=1, rows=10, bytes=20)),
+        "m2": RemovedRows(bitmap=0b11, totals=Totals(files=2, rows=20, bytes=40)),
+    }
+    made = after(change(operation="overwrite", overwrite=Overwrite(scope=({1: "q"},))), Inputs(taken=taken))
     assert [each.path for each in made.manifests] == ["m1"]
     assert made.removed == {"m1": encode(0b011)}
     assert made.removed_runs == head().removed_runs
@@ -206,8 +209,8 @@ def test_replacing_files_needs_no_partitioning_of_its_own() -> None:
 
 def test_files_replaced_inside_manifests_touch_their_own_partitions_only() -> None:
     """As the whole table they would be in the way of every overwrite elsewhere. [OB10] [CF6]"""
-    taken = {"m1": RemovedRows(bitmap=0b011, files=1, rows=10, bytes=20, touched=({1: "q", 2: 1},))}
-    made = after(change(operation="replace", remove=frozenset({"a1", "in m1"})), ConflictInputs(taken=taken))
+    taken = {"m1": RemovedRows(bitmap=0b011, totals=Totals(files=1, rows=10, bytes=20), touched=({1: "q", 2: 1},))}
+    made = after(change(operation="replace", remove=frozenset({"a1", "in m1"})), Inputs(taken=taken))
     assert made.commits[0].touched == ({1: "a", 2: 1}, {1: "q", 2: 1})
 
 
@@ -216,7 +219,7 @@ def test_a_dropped_key_leaves_a_record(has_runs: bool) -> None:
     """A job that began before finds it, also where no run holds an older one. [WM5] [KY7] [WM6]"""
     before = head() if has_runs else msgspec.structs.replace(head(), key_runs=())
     back = Rewind(job="mine", birth=7, source="s", have=5, to=2, keys=frozenset({"old"}))
-    made = apply(before, back, ConflictInputs(), parent_digest="d", commit_id="c", now_us=0, writer="w")
+    made = apply(before, back, Inputs(), parent_digest="d", commit_id="c", now_us=0, writer="w")
     assert made.keys == {"old": KeyRecord(version=8, digest="")} and made.set_back == {"s": 8}
     assert (made.watermarks, made.origins, made.key_runs) == ({"s": 2, "t": "p9"}, {"s": 0, "t": None}, before.key_runs)
 
@@ -238,7 +241,7 @@ def test_properties_are_set_and_taken_away() -> None:
 def test_the_first_schema_is_set_once() -> None:
     """[CF8]"""
     bare = msgspec.structs.replace(head(), schema=NO_COLUMNS, partition_by=(), added=(), manifests=(), removed={}, removed_runs=())
-    made = apply(bare, change(operation="schema", initial=SCHEMA), ConflictInputs(), parent_digest="d", commit_id="c", now_us=0, writer="w")
+    made = apply(bare, change(operation="schema", initial=SCHEMA), Inputs(), parent_digest="d", commit_id="c", now_us=0, writer="w")
     assert made.schema == SCHEMA and made.partition_by == BY
 
 

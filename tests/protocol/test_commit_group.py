@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import Advance, ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
+from manifestcommit.format.change import Advance, Inputs, InterveningCommit, Overwrite, Rewind, StreamBatch, Write, advanced_of
 from manifestcommit.format.entries import Entry, ManifestRef
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import Field, Schema
@@ -26,7 +26,7 @@ from manifestcommit.protocol.commit_group import (
     is_plain,
     may_wait,
 )
-from manifestcommit.protocol.conflict import InterveningCommit, find_conflict
+from manifestcommit.protocol.conflict import find_conflict
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))
 TABLE = "0a1b2c3d4e5f6071"
@@ -177,7 +177,7 @@ def put(*changes: Write, own: Write, base: Snapshot | None = None) -> Snapshot:
     for each in changes:
         assert applies(carried.snapshot, each)
         carried = carry(carried, each, commit_id=f"{each.job}.1", now_us=9, writer="w")
-    made = apply(carried.snapshot, own, ConflictInputs(), parent_digest="sha256:q", commit_id=f"{own.job}.1", now_us=9, writer="w")
+    made = apply(carried.snapshot, own, Inputs(), parent_digest="sha256:q", commit_id=f"{own.job}.1", now_us=9, writer="w")
     return complete(carried, made)
 
 
@@ -200,7 +200,7 @@ def test_one_version_holds_what_each_would_have_made_of_it() -> None:
 def test_a_version_of_one_job_is_what_it_always_was() -> None:
     """[CM24] [CM17]"""
     own = change(3, advances=(Advance(source="s", start=5, end=6),))
-    alone = apply(head(), own, ConflictInputs(), parent_digest="sha256:q", commit_id=f"{own.job}.1", now_us=9, writer="w")
+    alone = apply(head(), own, Inputs(), parent_digest="sha256:q", commit_id=f"{own.job}.1", now_us=9, writer="w")
     assert put(own=own) == alone and alone.commits[0].advanced == advanced_of(own) == {"s": (5, 6)}
 
 
@@ -223,10 +223,10 @@ def test_a_rewind_sees_that_a_source_moved_and_came_back_within_one_version() ->
     made = put(change(1, advances=there), change(2, advances=back), own=change(3), base=base)
     assert made.watermarks == base.watermarks
     rewinding = Rewind(job=job(4), birth=7, source="t", have="a", to=None, reason="x")
-    winners = [InterveningCommit(snapshot=made, commit=each) for each in made.commits]
-    found = find_conflict(made, rewinding, winners, ConflictInputs())
+    winners = tuple(InterveningCommit(snapshot=made, commit=each) for each in made.commits)
+    found = find_conflict(made, rewinding, Inputs(winners=winners))
     assert found is not None and found.rule == "watermark_was_moved"
-    assert find_conflict(made, rewinding, winners[2:], ConflictInputs()) is None
+    assert find_conflict(made, rewinding, Inputs(winners=winners[2:])) is None
 
 
 def test_a_record_of_a_single_job_that_does_not_add_up_is_damage() -> None:

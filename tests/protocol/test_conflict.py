@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from manifestcommit.format.change import Advance, Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, Write
+from manifestcommit.format.change import Advance, Change, Inputs, InterveningCommit, Overwrite, RemovedRows, Rollback, TagEdit, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
 from manifestcommit.format.fields import NO_COLUMNS, ArrayType, Field, MapType, Schema
-from manifestcommit.format.snapshot import Commit, Snapshot, Tag
+from manifestcommit.format.snapshot import Commit, Snapshot, Tag, Totals
 from manifestcommit.protocol import conflict
 from manifestcommit.protocol.apply import create
-from manifestcommit.protocol.conflict import InterveningCommit, find_conflict, needs_winners
+from manifestcommit.protocol.conflict import find_conflict, needs_winners
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="n", type="short"), Field(id=3, name="x", type="float")))
 
@@ -36,9 +36,9 @@ def won(*touched: dict[int, Any], version: int = 2) -> InterveningCommit:
 
 
 def rule(
-    made: Change, winners: list[InterveningCommit] | None = None, *, at: Snapshot | None = None, found: ConflictInputs | None = None
+    made: Change, winners: list[InterveningCommit] | None = None, *, at: Snapshot | None = None, found: Inputs | None = None
 ) -> str | None:
-    clash = find_conflict(at or head(), made, winners or [], found or ConflictInputs())
+    clash = find_conflict(at or head(), made, msgspec.structs.replace(found or Inputs(), winners=tuple(winners or ())))
     return None if clash is None else clash.rule
 
 
@@ -77,10 +77,10 @@ def test_a_serializable_overwrite_clashes_with_a_touched_partition(scope: dict[i
 
 def test_a_conflict_names_the_partition_the_winner_and_its_version() -> None:
     """[CF1]"""
-    clash = find_conflict(head(), overwrite({1: "2013-01-01"}), [won({1: "x"}), won({1: "2013-01-01"}, version=41)], ConflictInputs())
+    clash = find_conflict(head(), overwrite({1: "2013-01-01"}), Inputs(winners=(won({1: "x"}), won({1: "2013-01-01"}, version=41))))
     assert clash is not None
     assert "day=2013-01-01" in clash.mine and "41" in clash.winner and "theirs" in clash.winner
-    whole = find_conflict(head(), overwrite({}), [won({})], ConflictInputs())
+    whole = find_conflict(head(), overwrite({}), Inputs(winners=(won({}),)))
     assert whole is not None and "the whole table" in whole.mine
 
 
@@ -100,7 +100,7 @@ def test_a_failing_overwrite_clashes_with_anything_that_is_there() -> None:
     for scope, expected in (({1: "a"}, "partition_is_filled"), ({1: "b"}, None), ({}, "partition_is_filled"), ({1: None}, None)):
         assert rule(overwrite(scope, choice="fail"), at=filled) == expected
         assert rule(overwrite(scope), at=filled) is None
-    taken = ConflictInputs(taken={"m": RemovedRows(bitmap=1, files=1, rows=0, bytes=0)})
+    taken = Inputs(taken={"m": RemovedRows(bitmap=1, totals=Totals(files=1, rows=0, bytes=0))})
     assert rule(overwrite({1: "b"}, choice="fail"), found=taken) == "partition_is_filled"
 
 
@@ -120,7 +120,7 @@ def test_who_has_read_a_partition_clashes_with_who_wrote_there(reads: dict[int, 
             commit=Commit(job="theirs", commit_id="theirs.1", operation=operation, touched=(touched,)),
         )
         assert rule(mine, [won({1: "zzz"}) if reads else won(), winner]) == ("read_partition_was_touched" if clashes else None)
-    clash = find_conflict(head(), mine, [winner], ConflictInputs())
+    clash = find_conflict(head(), mine, Inputs(winners=(winner,)))
     assert clash is None or ("delete" in clash.mine and "version 41" in clash.winner)
     assert rule(mine, [won()]) is None, "a commit without rows touched nothing"
 
@@ -130,13 +130,13 @@ def test_compaction_beside_a_deletion_is_no_conflict_but_for_the_files_of_both()
     mine = change(operation="delete", reads=({},), remove=frozenset({"p"}))
     compacted = InterveningCommit(snapshot=head(), commit=Commit(job="theirs", commit_id="c", operation="replace", touched=({1: "a"},)))
     assert rule(mine, [compacted]) is None
-    assert rule(mine, [compacted], found=ConflictInputs(gone=frozenset({"p"}))) == "replaced_file_is_gone"
+    assert rule(mine, [compacted], found=Inputs(gone=frozenset({"p"}))) == "replaced_file_is_gone"
 
 
 def test_live_and_gone_paths_clash() -> None:
     """[CF7] [CF10]"""
-    assert rule(change(), found=ConflictInputs(live=frozenset({"p"}))) == "path_is_live"
-    assert rule(change(operation="replace"), found=ConflictInputs(gone=frozenset({"p"}))) == "replaced_file_is_gone"
+    assert rule(change(), found=Inputs(live=frozenset({"p"}))) == "path_is_live"
+    assert rule(change(operation="replace"), found=Inputs(gone=frozenset({"p"}))) == "replaced_file_is_gone"
 
 
 def test_other_partitioning_clashes() -> None:
@@ -150,7 +150,7 @@ def test_watermarks_come_first() -> None:
     """What a rerun must hear is that its ranges are covered, not that a partition was touched. [WM2]"""
     at = head(watermarks={"s": 5}, origins={"s": 0})
     made = msgspec.structs.replace(overwrite({}), advances=(Advance(source="s", start=0, end=5),))
-    clash = find_conflict(at, made, [won({})], ConflictInputs())
+    clash = find_conflict(at, made, Inputs(winners=(won({}),)))
     assert clash is not None and clash.rule == "watermark_overlap" and clash.mismatch is not None and clash.mismatch.all_covered
 
 
@@ -259,7 +259,7 @@ def test_every_rule_of_the_module_is_in_the_list() -> None:
         return (
             callable(function)
             and getattr(function, "__module__", "") == conflict.__name__
-            and "winners" in getattr(getattr(function, "__code__", None), "co_varnames", ())
+            and "inputs" in getattr(getattr(function, "__code__", None), "co_varnames", ())
         )
 
     named = {each for each in vars(conflict).values() if is_rule(each)} - {find_conflict}

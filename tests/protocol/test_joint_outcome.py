@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.spec import golden
 
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import ConflictInputs, Retention, Rollback, Write
+from manifestcommit.format.change import Inputs, Retention, Rollback, Write
 from manifestcommit.format.snapshot import DisputedTime, JointRecord, Snapshot, Totals
 from manifestcommit.protocol.apply import apply
 from manifestcommit.protocol.conflict import is_readable
@@ -98,7 +98,7 @@ def test_a_later_version_of_the_home_is_no_part_of_what_was_decided_before() -> 
 def write(head: Snapshot, *, base: Snapshot | None = None, now: int = 0) -> Snapshot:
     job = f"v{last_state(head)}-{golden.TABLE_ID}-{'e' * 32}"
     change = Write(job=job, birth=last_state(head), operation="append")
-    return apply(head, change, ConflictInputs(), parent_digest="sha256:" + "1" * 64, commit_id=f"{job}.00", now_us=now, writer="now")
+    return apply(head, change, Inputs(), parent_digest="sha256:" + "1" * 64, commit_id=f"{job}.00", now_us=now, writer="now")
 
 
 def test_the_next_version_after_an_aborted_member_has_the_state_of_its_base() -> None:
@@ -146,7 +146,7 @@ def test_gc_and_a_rollback_keep_what_belongs_to_joint_commits() -> None:
     job = f"v20-{golden.HOME_ID}-{'e' * 32}"
 
     def made(change):
-        return apply(head, change, ConflictInputs(), parent_digest="sha256:" + "1" * 64, commit_id="c", now_us=0, writer="")
+        return apply(head, change, Inputs(), parent_digest="sha256:" + "1" * 64, commit_id="c", now_us=0, writer="")
 
     collected = made(Retention(job=job, birth=20, fence=9, expired=8))
     assert collected.void == (8, 12)

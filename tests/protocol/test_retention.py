@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.format import object_names
-from manifestcommit.format.change import ConflictInputs, Retention, Rewritten
+from manifestcommit.format.change import Inputs, Retention, Rewritten
 from manifestcommit.format.object_names import writer_of
 from manifestcommit.format.partitioning import PartitionColumn
 from manifestcommit.format.snapshot import Commit, KeyRecord, RunRef, Snapshot, Tag
@@ -54,7 +54,7 @@ def head(version: int = 20, **changes: Any) -> Snapshot:
 
 def after(before: Snapshot, **decided: Any) -> Snapshot:
     change = Retention(job=job(before.version), birth=before.version, **decided)
-    return apply(before, change, ConflictInputs(), parent_digest="d", commit_id="c", now_us=1, writer="t")
+    return apply(before, change, Inputs(), parent_digest="d", commit_id="c", now_us=1, writer="t")
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, s
 
 import manifestcommit as mc
 from manifestcommit.filter.predicate import MergeKeys
-from manifestcommit.format.arrow_schema import from_arrow
+from manifestcommit.format.values import from_arrow
 from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import KeyIndex

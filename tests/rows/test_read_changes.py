@@ -19,7 +19,7 @@ from tests.kit.sizes import rounds
 from tests.kit.tables import session
 
 import manifestcommit as mc
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError, UsageError, VersionNotFoundError
 from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.rows.read_changes import RowFeed

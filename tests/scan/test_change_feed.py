@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import memory, put_version, session
 
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.errors import (
     CorruptMetadataError,
     SchemaMismatchError,

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import CHAR_VARCHAR, Field, Partitioned, Schema
 from manifestcommit.format.manifest_table import to_table
 from manifestcommit.format.partitioning import folder
-from manifestcommit.format.spark_json import CHAR_VARCHAR
 from manifestcommit.scan.engine_readers import PartitionFolders, folders_in
 
 PLAIN = {"string": "a b%=/é", "integer": -1, "long": 2**53 + 1, "date": "2013-01-01"}
@@ -28,7 +27,7 @@ def found(schema: Schema, *values: Any, **changes: Any) -> PartitionFolders | No
         Entry(**{"path": f"{folder(schema, (2,), (value,))}{n}.parquet", "partition": (value,), **known, **changes})
         for n, value in enumerate(values)
     ]
-    return folders_in(to_table(entries, schema=schema, partition_by=(2,)), schema, (2,))
+    return folders_in(to_table(entries, Partitioned(schema, (2,))), schema, (2,))
 
 
 @pytest.mark.parametrize("type", PLAIN)
@@ -83,7 +82,7 @@ def test_files_of_others_are_left_out() -> None:
     assert found(schema, "a", digest=None) is None
     own = Entry(path="p q=a/1.parquet", partition=("a",), rows=1, bytes=9, digest="sha256:" + "0" * 64, added=1, job="j")
     other = Entry(path="elsewhere/2.parquet", partition=("b",), rows=1, bytes=9, added=1, job="j")
-    folders = folders_in(to_table([own, other], schema=schema, partition_by=(2,)), schema, (2,))
+    folders = folders_in(to_table([own, other], Partitioned(schema, (2,))), schema, (2,))
     assert folders is not None and folders.values == {"p q=a": ("a",)}
 
 
@@ -96,6 +95,6 @@ def test_a_table_of_partition_columns_alone_or_of_none_does_not_qualify() -> Non
     """[RD43]"""
     only = Schema(fields=(Field(id=2, name="p", type="string"),))
     entry = Entry(path="p=a/1.parquet", partition=("a",), rows=1, bytes=9, digest="sha256:" + "0" * 64, added=1, job="j")
-    assert folders_in(to_table([entry], schema=only, partition_by=(2,)), only, (2,)) is None
+    assert folders_in(to_table([entry], Partitioned(only, (2,))), only, (2,)) is None
     bare = Entry(path="1.parquet", rows=1, bytes=9, digest="sha256:" + "0" * 64, added=1, job="j")
-    assert folders_in(to_table([bare], schema=only, partition_by=()), only, ()) is None
+    assert folders_in(to_table([bare], Partitioned(only, ())), only, ()) is None

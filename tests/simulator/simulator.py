@@ -18,7 +18,7 @@ from tests.simulator.run_history import History
 from tests.simulator.themes import THEMES, Theme, program
 from tests.simulator.workers import QUERY, SCHEMA, Work, Worker, World, refused_by
 
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.errors import TableNotFoundError
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter, gc

@@ -18,7 +18,7 @@ from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing
 
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.task_recovery import Recovery, intake_of
 from manifestcommit.commits.two_phase import commit_prepared, give_up
 from manifestcommit.errors import (

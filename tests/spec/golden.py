@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format.change import Advance, Overwrite, Prepared, Write
-from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, KeyMark, ManifestRef, SourceRange, encode
+from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
-from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.format.fields import ArrayType, Field, MapType, Partitioned, Schema, StructType
 from manifestcommit.format.snapshot import (
     Author,
     Commit,
@@ -342,11 +342,6 @@ def task() -> FinishedTask:
     )
 
 
-def mark() -> KeyMark:
-    """The mark of a recoverable job."""
-    return KeyMark(format_version=1, key="flights:2013-01 'ä'", begun_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
-
-
 def minimal() -> Snapshot:
     """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
     job = f"v1-{TABLE_ID}-{'0' * 32}"
@@ -515,7 +510,7 @@ def home() -> Snapshot:
     )
 
 
-def plain(snapshot: Snapshot | Prepared | FinishedTask | KeyMark) -> Any:
+def plain(snapshot: Snapshot | Prepared | FinishedTask) -> Any:
     """The object's JSON document as plain values, made without the code that these objects are to check."""
     return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
 
@@ -567,7 +562,7 @@ def to_json(document: Any) -> bytes:
 
 def write() -> None:
     """Write every golden object anew."""
-    table = manifest_table.to_table(LISTED, schema=SCHEMA, partition_by=(DAY, CARRIER))
+    table = manifest_table.to_table(LISTED, Partitioned(SCHEMA, (DAY, CARRIER)))
     (FOLDER / FILES[MANIFEST]).write_bytes(to_parquet(table))
     for path, columns in RUNS.items():
         run = pa.table({name: pa.array(column, _RUN_TYPES.get(name, pa.string())) for name, column in columns.items()})
@@ -579,7 +574,6 @@ def write() -> None:
         "prepared": to_json(plain(prepared())),
         "snapshot-streaming": to_json(plain(streaming())),
         "task": to_json(plain(task())),
-        "key": to_json(plain(mark())),
         "snapshot-shared": to_json(plain(shared())),
         "intent": to_json(plain(intent())),
         "prepared-based-on": to_json(plain(based())),

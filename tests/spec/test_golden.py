@@ -24,9 +24,9 @@ from tests.spec import golden
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names
 from manifestcommit.format import entries as row_bitmap
-from manifestcommit.format.change import ConflictInputs, Prepared, Write
-from manifestcommit.format.entries import FinishedTask, KeyMark
-from manifestcommit.format.fields import check_schema
+from manifestcommit.format.change import Inputs, Prepared, Write
+from manifestcommit.format.entries import FinishedTask
+from manifestcommit.format.fields import Partitioned, check_schema
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.protocol.apply import apply
 
@@ -90,7 +90,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *JOBS, "intent", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, *JOBS, "intent", "task"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -106,7 +106,7 @@ def test_a_snapshot_of_a_later_release_is_read_and_loses_nothing_in_the_next_ver
     base = decode("snapshot-future")
     change = Write(job=golden.OTHER_JOB, birth=golden.VERSION, operation="append")
     after = apply(
-        base, change, ConflictInputs(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=golden.full().committed_at, writer="now"
+        base, change, Inputs(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=golden.full().committed_at, writer="now"
     )
     before, now = document("snapshot-future"), json.loads(codec.decompress(codec.encode_snapshot(after), name="x"))
     assert now["later"] == golden.UNKNOWN
@@ -141,16 +141,12 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
 
 
 # --- what recoverable jobs leave ------------------------------------------------------------------------------------------
-def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
+def test_a_golden_task_means_what_it_always_meant() -> None:
     """[AB6] [LY5] [CP1]"""
-    found = codec.decode_task(
-        stored("task"), name="x", job=golden.JOB, task=3, schema=golden.SCHEMA, partition_by=(golden.DAY, golden.CARRIER)
-    )
+    found = codec.decode_task(stored("task"), Partitioned(golden.SCHEMA, (golden.DAY, golden.CARRIER)), name="x", job=golden.JOB, task=3)
     assert found == golden.task()
     assert codec.decompress(codec.encode_task(found), name="x") == golden.to_json(document("task"))
-    assert codec.decompress(codec.encode_key_mark(golden.mark()), name="x") == golden.to_json(document("key"))
     assert set(document("task")) == {field.encode_name for field in msgspec.structs.fields(FinishedTask)}
-    assert set(document("key")) == {field.encode_name for field in msgspec.structs.fields(KeyMark)}
 
 
 # --- prepared jobs -------------------------------------------------------------------------------------------------------
@@ -248,14 +244,14 @@ def test_the_golden_manifest_lists_what_it_always_listed() -> None:
     ref, partition_by = golden.manifest_ref(), (golden.DAY, golden.CARRIER)
     table = table_of(golden.MANIFEST)
     manifest_table.check_table(table, ref, partition_by)
-    entries = manifest_table.from_table(table, schema=golden.SCHEMA, partition_by=partition_by, inherited=ref.added)
+    entries = manifest_table.from_table(table, Partitioned(golden.SCHEMA, partition_by), inherited=ref.added)
     assert entries == [msgspec.structs.replace(entry, added=entry.added or golden.MANIFEST_ADDED) for entry in golden.LISTED]
 
 
 def test_a_reference_says_what_its_manifest_holds() -> None:
     """[OB6]"""
     partition_by = (golden.DAY, golden.CARRIER)
-    described = manifest_table.describe(table_of(golden.MANIFEST), schema=golden.SCHEMA, partition_by=partition_by)
+    described = manifest_table.describe(table_of(golden.MANIFEST), Partitioned(golden.SCHEMA, partition_by))
     ref = msgspec.structs.asdict(golden.manifest_ref())
     assert described == {name: ref[name] for name in described}
 

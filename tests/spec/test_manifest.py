@@ -18,7 +18,7 @@ from tests.spec import golden
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names, values
 from manifestcommit.format.entries import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import Field, Partitioned, Schema
 from manifestcommit.log.manifests import ManifestReader, put_manifest, to_parquet
 from manifestcommit.runtime.environment import Env
 from manifestcommit.store import open_store
@@ -95,8 +95,8 @@ def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], 
     """Years outside Python's, infinities, hostile texts, nulls, members of a later release. [OB13] [OB5] [SC7] [OB12]"""
     types, entries = drawn
     partition_by = [IDS[type] for type in types]
-    table = stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by))
-    again = manifest_table.from_table(table, schema=SCHEMA, partition_by=partition_by, inherited=7)
+    table = stored_and_read(manifest_table.to_table(entries, Partitioned(SCHEMA, partition_by)))
+    again = manifest_table.from_table(table, Partitioned(SCHEMA, partition_by), inherited=7)
     assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in entries])
 
 
@@ -106,8 +106,8 @@ def test_a_references_bounds_hold_every_entry(drawn: tuple[list[str], list[Entry
     """[OB6] [RD6]"""
     types, entries = drawn
     partition_by = [IDS[type] for type in types]
-    table = manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)
-    described = manifest_table.describe(table, schema=SCHEMA, partition_by=partition_by)
+    table = manifest_table.to_table(entries, Partitioned(SCHEMA, partition_by))
+    described = manifest_table.describe(table, Partitioned(SCHEMA, partition_by))
     assert described["files"] == len(entries) and described["rows"] == sum(entry.rows for entry in entries)
     assert described["data_bytes"] == sum(entry.bytes for entry in entries)
     assert (described["first_path"], described["last_path"]) == (min(by_path(entries)), max(by_path(entries)))
@@ -176,7 +176,7 @@ def test_a_wrong_manifest_is_damage(what: str) -> None:
     reader, ref = _stored(to_parquet(WRONG[what](golden_table())))
     snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
     with pytest.raises(CorruptMetadataError) as caught:
-        reader.entries(ref, snapshot)
+        reader.live(ref, snapshot, 0)
     assert caught.value.object_name == golden.MANIFEST and golden.MANIFEST in str(caught.value)
 
 
@@ -209,9 +209,9 @@ def test_bytes_that_are_no_parquet_are_damage(data: bytes) -> None:
 def test_a_manifest_is_written_under_its_jobs_name_and_read_back() -> None:
     """[LY3] [LY8] [OB6]"""
     store = open_store("memory://spec-manifest/written")
-    ref = put_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, env=Env())
+    ref = put_manifest(store, golden.LISTED, Partitioned(golden.SCHEMA, PARTITIONS), job=golden.OLD_JOB, env=Env())
     assert ref.path.startswith(f"{object_names.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == codec.digest(store.get(ref.path))
     snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
     stamped = msgspec.structs.replace(ref, added=golden.MANIFEST_ADDED)
     expected = [msgspec.structs.replace(entry, added=entry.added or golden.MANIFEST_ADDED) for entry in golden.LISTED]
-    assert ManifestReader(store).entries(stamped, snapshot) == expected
+    assert manifest_table.from_table(ManifestReader(store).live(stamped, snapshot, 0), snapshot, inherited=stamped.added) == expected

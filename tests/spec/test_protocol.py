@@ -13,7 +13,7 @@ from manifestcommit import Table
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import UsageError
 from manifestcommit.format import object_names
-from manifestcommit.format.change import ConflictInputs, Write
+from manifestcommit.format.change import Inputs, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
@@ -91,8 +91,8 @@ def test_replacing_a_file_that_is_no_longer_live_conflicts() -> None:
     """Its rows would come back from the dead. [CF7] [CF1]"""
     head = golden.full()
     change = Write(job=golden.OLD_JOB, birth=39, operation="replace", remove=frozenset({"a.parquet", "b.parquet"}))
-    assert find_conflict(head, change, [], ConflictInputs()) is None
-    conflict = find_conflict(head, change, [], ConflictInputs(gone=frozenset({"b.parquet"})))
+    assert find_conflict(head, change, Inputs()) is None
+    conflict = find_conflict(head, change, Inputs(gone=frozenset({"b.parquet"})))
     assert conflict is not None and conflict.rule == "replaced_file_is_gone" and "b.parquet" in conflict.mine
 
 

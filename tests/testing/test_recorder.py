@@ -86,7 +86,7 @@ def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytes
     url = str(tmp_path / "table")
     with Recorder(tmp_path / "writer.jsonl") as recorder:
         write(recorder, url, "first", key="k")
-        for module in ("manifestcommit.commits.create_version", "manifestcommit.log.table_context"):
+        for module in ("manifestcommit.commits.prepared_job", "manifestcommit.log.table_context"):
             monkeypatch.setattr(f"{module}.find_key", lambda *_: None)
         write(recorder, url, "second", key="k")
         read(recorder, url)

@@ -29,7 +29,7 @@ from tests.transforms.test_tables import BY, NAME, TS, USER, moment, numbers, ro
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.errors import CommitConflictError, UsageError
-from manifestcommit.format.change import ConflictInputs, Overwrite, Write
+from manifestcommit.format.change import Inputs, Overwrite, Write
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import partitioned
 from manifestcommit.operations.verify import verify
@@ -249,9 +249,9 @@ def test_no_file_is_left_in_the_former_partitions(table: mc.Table) -> None:
     change = Write(
         job="v1-x", birth=head.version, operation="overwrite", partition_by=(), repartitions=True, remove=some, schema=head.schema
     )
-    found = find_conflict(head, change, (), ConflictInputs())
+    found = find_conflict(head, change, Inputs())
     assert found is not None and (found.rule, found.mine) == ("partitioning", "partitions the table by nothing")
-    assert find_conflict(head, msgspec.structs.replace(change, overwrite=Overwrite(scope=({},))), (), ConflictInputs()) is None
+    assert find_conflict(head, msgspec.structs.replace(change, overwrite=Overwrite(scope=({},))), Inputs()) is None
 
 
 @pytest.mark.thorough

@@ -28,11 +28,10 @@ from pyiceberg.types import (
 
 from manifestcommit.errors import UsageError
 from manifestcommit.format import transforms
-from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.fields import MAX_FIELD_ID, Field, Schema
 from manifestcommit.format.partitioning import PartitionColumn, check_partition_by, folder, folder_columns, is_folder, parse_static
 from manifestcommit.format.transforms import Transform, apply, calendar_text, calendar_value, parse_call, split_calls, transform_of
-from manifestcommit.format.values import from_array
+from manifestcommit.format.values import arrow_type, from_array
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 LONGS = st.integers(-(2**63), 2**63 - 1)

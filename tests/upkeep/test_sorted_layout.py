@@ -18,7 +18,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.errors import UsageError
 from manifestcommit.format import manifest_table
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.fields import Field, Partitioned, Schema
 from manifestcommit.operations import compaction
 from manifestcommit.protocol import compaction_plan
 from manifestcommit.protocol.compaction_plan import SmallFile, largest_sorted, plan_files
@@ -142,9 +142,9 @@ def test_manifests_keep_by_what_files_are_sorted(tmp_path: Path) -> None:
     schema = Schema(fields=(Field(id=7, name="x", type="long"),))
     one = Entry(path="a.parquet", rows=1, bytes=1, job="j", sorted=(7, 9), extra={"later": [1]})
     two = Entry(path="b.parquet", rows=1, bytes=1, job="j", extra={"later": 2})
-    table = manifest_table.to_table([one, two], schema=schema, partition_by=())
+    table = manifest_table.to_table([one, two], Partitioned(schema, ()))
     manifest_table.check_rows(table)
-    assert manifest_table.from_table(table, schema=schema, partition_by=(), inherited=0) == [one, two]
+    assert manifest_table.from_table(table, Partitioned(schema, ()), inherited=0) == [one, two]
     assert manifest_table.sorted_by(table.column("extra"), (7, 9)).to_pylist() == [True, False]
     assert manifest_table.sorted_by(table.column("extra"), (7,)).to_pylist() == [False, False]
 
@@ -153,7 +153,7 @@ def test_manifests_keep_by_what_files_are_sorted(tmp_path: Path) -> None:
 def test_what_is_no_list_of_ids_is_damage(value: str) -> None:
     """[GC20] [OB4]"""
     one = Entry(path="a.parquet", rows=1, bytes=1, job="j")
-    table = manifest_table.to_table([one], schema=Schema(fields=()), partition_by=())
+    table = manifest_table.to_table([one], Partitioned(Schema(fields=()), ()))
     at = table.column_names.index("extra")
     table = table.set_column(at, "extra", pa.array([f'{{"sorted": {value}}}'], pa.string()))
     with pytest.raises(ValueError, match="sorted"):

@@ -25,9 +25,8 @@ from ...filter.predicate import key_columns
 from ...format.change import StreamBatch, Write
 from ...format.codec import compress, decompress
 from ...format.evolution import find_column
-from ...format.fields import NO_COLUMNS, Schema, check_has_columns, is_text, mark_of
+from ...format.fields import NO_COLUMNS, Schema, check_has_columns, from_spark, is_text, mark_of
 from ...format.snapshot import Snapshot, StreamRecord
-from ...format.spark_json import from_spark
 from ...format.transforms import split_calls
 from ...job import Job
 from ...log.table_context import TableContext

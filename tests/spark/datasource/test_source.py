@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.format.spark_json import kept_metadata
+from manifestcommit.format.fields import kept_metadata
 from manifestcommit.spark import datasource as source_module
 from manifestcommit.spark.datasource import ManifestCommitDataSource
 

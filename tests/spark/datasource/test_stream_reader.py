@@ -18,8 +18,7 @@ from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
 from manifestcommit import register
-from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.create_version import create_table
+from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.errors import UsageError
 from manifestcommit.format.change import Write
 from manifestcommit.format.fields import NO_COLUMNS

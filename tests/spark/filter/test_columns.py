@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from manifestcommit.filter.arrow_expression import spark_order
 from manifestcommit.filter.predicate import And, ColumnBounds, Compare, IsIn, Not, Or, Predicate, StartsWith, Unknown, may_match
-from manifestcommit.format.arrow_schema import arrow_schema, footer_metadata
 from manifestcommit.format.fields import Field, Schema, StructType
+from manifestcommit.format.values import arrow_schema, footer_metadata
 from manifestcommit.spark import conditions
 from manifestcommit.spark.conditions import arrow_of, faithful_text, for_pruning
 from manifestcommit.spark.tasks import mapped

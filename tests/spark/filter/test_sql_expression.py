@@ -23,8 +23,8 @@ import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import parse_expression
 from manifestcommit.filter.predicate import Unknown
 from manifestcommit.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
-from manifestcommit.format.arrow_schema import arrow_type
 from manifestcommit.format.fields import Field, Schema
+from manifestcommit.format.values import arrow_type
 from manifestcommit.rows.clauses import evaluated, session_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
-from manifestcommit.format.arrow_schema import from_arrow
-from manifestcommit.format.spark_json import to_spark
+from manifestcommit.format.fields import to_spark
+from manifestcommit.format.values import from_arrow
 from manifestcommit.table import Table
 
 DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None]

@@ -17,7 +17,7 @@ from tests.kit.sizes import rest_thorough
 from tests.spark.settings import setting
 
 import manifestcommit as mc
-from manifestcommit.format.spark_json import kept_metadata
+from manifestcommit.format.fields import kept_metadata
 
 UTC = dt.UTC
 ANY = object()

@@ -17,8 +17,7 @@ from manifestcommit import errors
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.fields import Schema
-from manifestcommit.format.spark_json import from_spark
+from manifestcommit.format.fields import Schema, from_spark
 from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.spark.datasource import TableWriter
 from manifestcommit.spark.scan import read_files

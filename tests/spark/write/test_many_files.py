@@ -13,8 +13,8 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.files.writer import WritePlan
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.arrow_schema import from_arrow
 from manifestcommit.format.entries import Entry
+from manifestcommit.format.values import from_arrow
 from manifestcommit.job import Job
 from manifestcommit.log.manifests import ManifestReader
 from manifestcommit.log.table_context import TableContext

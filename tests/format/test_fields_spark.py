@@ -17,8 +17,7 @@ from tests.kit.schemas import counter, schemas
 
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 from manifestcommit.format.evolution import apply_edits, rename_column
-from manifestcommit.format.fields import Field, Schema, StructType, relaxed, walk
-from manifestcommit.format.spark_json import _DROPPED_METADATA, from_spark, has_collation, to_spark
+from manifestcommit.format.fields import _DROPPED_METADATA, Field, Schema, StructType, from_spark, has_collation, relaxed, to_spark, walk
 
 SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 

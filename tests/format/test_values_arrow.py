@@ -16,9 +16,8 @@ from tests.kit.schemas import batch, column, conform, counter, schemas, single_v
 
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
-from manifestcommit.format.arrow_schema import FIELD_ID, arrow_schema, footer_metadata, from_arrow
-from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, Schema, check_schema, relaxed, walk
-from manifestcommit.format.spark_json import to_spark
+from manifestcommit.format.fields import INTERVALS, MAX_LEVELS, ArrayType, Field, Schema, check_schema, relaxed, to_spark, walk
+from manifestcommit.format.values import FIELD_ID, arrow_schema, footer_metadata, from_arrow
 
 DAY_TIME = "interval day to second"
 
