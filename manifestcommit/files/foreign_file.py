@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -76,7 +77,7 @@ def inspect_file(
         raise UsageError(str(error)) from error
     name = f"{store.url}/{path}"
     gone = f"There is no file {name}. Nothing was added."
-    with _opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
+    with opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
         _refuse_deletes(name, parquet, "Nothing was added")
         file = _Candidate(name, parquet, schema, partition_by)
         file.check_columns(unknown)
@@ -98,12 +99,12 @@ def inspect_file(
 def footer_schema(store: Store, path: str) -> pa.Schema:
     """The columns of a Parquet file, for a table without any. One or two ranged reads. [AF1]"""
     gone = f"There is no file {store.url}/{path}. Nothing was added."
-    with _opened(store, path, gone, ". Nothing was added.") as (file, _, _):
+    with opened(store, path, gone, ". Nothing was added.") as (file, _, _):
         return _with_int96_instants(file)
 
 
 @contextlib.contextmanager
-def _opened(
+def opened(
     store: Store, path: str, gone: str, outcome: str = ""
 ) -> Iterator[tuple[pq.ParquetFile, FooterRef, int]]:
     """The file, its footer and its length. gone: the text of the UsageError where it is not there;
@@ -133,18 +134,18 @@ class UnreadableFileError(UsageError):
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a file, for a table that is to be created. schema: its columns, with the ids
-    that they will have; inside: the one value of each partition column in it; rewrite: whether its
-    rows are to go into new files. [AF2]"""
+    """The contents of a file that is adopted. inside: the one value of each partition column in it;
+    folders: partition values of its folders; rewrite: its rows go into new files instead; footer:
+    None: that was never noted, since they do. [AF2]"""
 
     path: str
     rows: int
     bytes: int
-    footer: FooterRef
-    schema: Schema
+    footer: FooterRef | None
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
-    rewrite: bool
+    folders: dict[str, str | None] = {}
+    rewrite: bool = False
 
 
 def read_facts(
@@ -152,12 +153,13 @@ def read_facts(
     info: ObjectInfo,
     *,
     columns_of: Callable[[pq.ParquetFile], Schema],
+    folders: dict[str, str | None],
     partition_names: Sequence[str],
     bounds_columns: int,
     rewrite: bool,
-) -> FileFacts:
-    """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
-    an error that names it. One or two ranged reads. [AF2]
+) -> tuple[Schema, FileFacts]:
+    """Return the columns and the contents of a Parquet file if every reader of a table can read it;
+    otherwise raise an error that names it. One or two ranged reads. [AF2]
 
     columns_of: maps a schema from `own_columns` to one with the caller's ids. UnreadableFileError
     if it is not a Parquet file. A partition column in the file must be constant there; it is read
@@ -166,7 +168,7 @@ def read_facts(
     """
     name = f"{store.url}/{info.name}"
     gone = f"{name} was removed while it was looked at. Nothing was adopted; run it again."
-    with _opened(store, info.name, gone) as (parquet, footer, size):
+    with opened(store, info.name, gone) as (parquet, footer, size):
         if size != info.size_bytes:
             raise UsageError(
                 f"{name} was replaced while it was looked at. Nothing was adopted; run "
@@ -189,14 +191,14 @@ def read_facts(
             and isinstance(field.type, str)
             and not is_rewritten
         }
-        return FileFacts(
+        return schema, FileFacts(
             path=info.name,
             rows=file.rows,
             bytes=size,
             footer=footer,
-            schema=schema,
             columns={} if is_rewritten else file.column_stats(bounds_columns),
             inside=inside,
+            folders=folders,
             rewrite=is_rewritten,
         )
 
@@ -219,7 +221,7 @@ def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
     gone = (
         f"{store.url}/{path} was removed while it was rewritten. Nothing was adopted; run it again."
     )
-    with _opened(store, path, gone) as (file, _, _):
+    with opened(store, path, gone) as (file, _, _):
         yield from _batches(file)
 
 
@@ -314,11 +316,9 @@ def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
     return True
 
 
-class _Input:
-    """The file as Arrow reads it. Arrow's own errors concern the content; those of the stream below
-    come from the store. [ST5]"""
-
-    closed = False
+class _Input(io.RawIOBase):
+    """The file as Arrow reads it, which does not close it. Arrow's own errors concern the content;
+    those of the stream below come from the store. [ST5]"""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
@@ -334,23 +334,11 @@ class _Input:
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._stream.seek(offset, whence)
 
-    def tell(self) -> int:
-        return self._stream.tell()
-
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Does nothing: this stream is read only."""
-
-    def close(self) -> None:
-        """Does nothing: the opener closes the stream."""
 
 
 class _Candidate:

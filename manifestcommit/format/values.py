@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -214,6 +215,16 @@ def order_key(wire: WireValue, type: FieldType) -> Any:
     if type == "date":
         return _days(wire)
     return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The smallest text above every text with this prefix; None if there is none."""
+    for at in reversed(range(len(prefix))):
+        code = ord(prefix[at])
+        if code < sys.maxunicode:
+            # skip the surrogates, which are not text
+            return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
+    return None
 
 
 def _of(kind: type[Any], wire: Any) -> Any:

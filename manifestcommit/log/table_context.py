@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -143,7 +144,6 @@ class TableContext:
         # key -> runs without it; runs never change
         self.absent_keys: dict[str, set[str]] = {}
         self._has_proven = False
-        self.tally = StoreCounters(store)
         self.writer = WRITER
         self.note = note
         self.author = author
@@ -170,6 +170,11 @@ class TableContext:
             for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
                 kept.pop(oldest, None)
             kept[self.store.url] = head
+
+    @cached_property
+    def tally(self) -> StoreCounters:
+        """Counts what its commits ask of the store."""
+        return StoreCounters(self.store)
 
     def new_field_id(self) -> int:
         """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,9 +21,6 @@ from ..commits.commit_loop import Committers, commit, load_conflict_inputs
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError
 from ..files.writer import WritePlan, check_rows, plan_for, target_file_size_of
-from ..filter.arrow_expression import spark_order
-from ..filter.sql_expression import compile_condition
-from ..filter.sql_syntax import NotUnderstoodError
 from ..format import values
 from ..format.arrow_schema import group_numbers
 from ..format.change import MergeManifests, Write
@@ -46,7 +44,7 @@ from ..protocol.compaction_plan import (
     plan_manifests,
 )
 from ..protocol.conflict import Conflict, describe_touch
-from ..rows.clauses import complete, session_of
+from ..rows.find import ExecutorChoice
 from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.environment import STARTS, map_in_batches, parallel_writers
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
@@ -377,9 +375,7 @@ def compact(
     groups, done = [], Compaction()
     for group in find_groups(ctx, head.snapshot, aim, choose):
         if group.left:
-            done = msgspec.structs.replace(
-                done, left_groups=done.left_groups + 1, left_bytes=done.left_bytes + group.bytes
-            )
+            done = _plus(done, left_groups=1, left_bytes=group.bytes)
         else:
             groups.append(group)
     for batch in batches(groups, ctx.tuning.budgets):
@@ -406,29 +402,23 @@ def _target(snapshot: Snapshot, aim: CompactionOptions) -> int:
     return target_file_size_of(snapshot) if aim.target is None else aim.target
 
 
-def choose_by(condition: pc.Expression) -> Choose:
-    """The partitions for which a pyarrow expression on partition columns is true. [GC16]"""
+def choose_by(where: Any, choice: ExecutorChoice, snapshot: Snapshot) -> Choose:
+    """The partitions for which a condition on their values is true. [GC16]"""
+    by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
 
     def choose(partitions: pa.Table) -> list[bool]:
-        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
         try:
-            table = partitions.append_column(
-                number, pa.array(range(partitions.num_rows), pa.int64())
-            ).filter(spark_order(condition, partitions.schema))
-        except (pa.ArrowException, TypeError) as error:
-            raise UsageError(misplaced(partitions, str(error))) from None
-        hits = set(table.column(number).to_pylist())
-        return [row in hits for row in range(partitions.num_rows)]
+            executor, wanted = choice.by_language(where, by, "where")
+            return executor.chosen(partitions, by, wanted)
+        except UsageError as error:
+            if error.argument is not None:
+                raise
+            names = ", ".join(partitions.column_names)
+            raise UsageError(
+                f"where chooses partitions, by the columns {names}; nothing was done: {error}"
+            ) from None
 
     return choose
-
-
-def misplaced(partitions: pa.Table, why: str) -> str:
-    """The error for a condition that does not select partitions."""
-    return (
-        f"where chooses partitions, by the columns {', '.join(partitions.column_names)}; nothing "
-        f"was done: {why}"
-    )
 
 
 def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
@@ -495,21 +485,13 @@ def merge_manifests(
         progress(f"merging manifests: {len(groups):,} to go")
         merged = frozenset(ref.path for ref in groups[0])
         job = ctx.new_job(head)
-        outcome = commit(
-            ctx,
-            head,
-            MergeManifests(job=job, birth=head.version, paths=merged),
-        )
+        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
         if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
             tries += 1
             continue
         done = _committed(ctx, outcome, done)
         written += sum(ref.files for ref in groups[0])
-        done = msgspec.structs.replace(
-            done,
-            manifests_before=done.manifests_before + len(merged),
-            manifests_after=done.manifests_after + 1,
-        )
+        done = _plus(done, manifests_before=len(merged), manifests_after=1)
     return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
 
 
@@ -635,11 +617,7 @@ def _change(
 
 def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
     """Check that a group's new files hold exactly its rows, before any commit. [GC11] [DF3]"""
-    check_rows(
-        table,
-        group.rows,
-        sum(entry.rows for entry in new.entries) + sum(ref.rows for ref in new.manifests),
-    )
+    check_rows(table, group.rows, new.rows)
     stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
     if stray is not None:
         raise CorruptMetadataError(
@@ -667,25 +645,28 @@ def _chosen(
     return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
 
 
+def _plus(done: Compaction, **more: Any) -> Compaction:
+    """With these, besides what was counted before."""
+    sums = {name: getattr(done, name) + value for name, value in more.items()}
+    return msgspec.structs.replace(done, **sums)
+
+
 def _committed(ctx: TableContext, outcome: Outcome, done: Compaction) -> Compaction:
     version = committed_or_raise(outcome, ctx.store.url).version
-    return msgspec.structs.replace(done, version=version, commits=done.commits + 1)
+    return _plus(msgspec.structs.replace(done, version=version), commits=1)
 
 
 def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
-    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, new in parts]
-    sizes = [
-        sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests)
-        for _, new in parts
-    ]
-    return msgspec.structs.replace(
+    entries = [entry for _, new in parts for entry in new.entries]
+    references = [ref for _, new in parts for ref in new.manifests]
+    return _plus(
         done,
-        groups=done.groups + len(parts),
-        rows=done.rows + sum(group.rows for group, _ in parts),
-        files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
-        files_after=done.files_after + sum(files),
-        bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
-        bytes_after=done.bytes_after + sum(sizes),
+        groups=len(parts),
+        rows=sum(group.rows for group, _ in parts),
+        files_before=sum(len(group.paths) for group, _ in parts),
+        files_after=len(entries) + sum(ref.files for ref in references),
+        bytes_before=sum(group.bytes for group, _ in parts),
+        bytes_after=sum(e.bytes for e in entries) + sum(ref.data_bytes for ref in references),
     )
 
 
@@ -701,7 +682,7 @@ def _lost(
         )
         for group, _ in parts
     ]
-    return msgspec.structs.replace(done, lost=(*done.lost, *lost))
+    return _plus(done, lost=tuple(lost))
 
 
 def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
@@ -741,25 +722,6 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             yield from pool.map(one, range(len(groups)))
 
     return rewrite
-
-
-def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
-    """The partitions for which SQL is true; spark: for what only Spark can evaluate. [GC16]"""
-    by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
-
-    def choose(partitions: pa.Table) -> Sequence[bool]:
-        try:
-            with complete(text, "where"):
-                form = compile_condition(text, by, session_of(falls_back=True))
-        except NotUnderstoodError as error:
-            return spark(error)(partitions)
-        except UsageError as error:
-            if error.argument is not None:
-                raise
-            raise UsageError(misplaced(partitions, str(error))) from None
-        return choose_by(form)(partitions)
-
-    return choose
 
 
 def _sorted(

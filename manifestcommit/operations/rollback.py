@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -265,12 +265,8 @@ def _touched(
     return dedupe(
         touch
         for snapshot, table in ((head, taken), (target, given))
-        for touch in _partitions(snapshot, table)
+        for touch in manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
     )
-
-
-def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
-    yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
 
 
 def _dropped_keys(
@@ -458,7 +454,12 @@ def plan_joint_rollback(
     """
     for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
         settle_first(ctx, ctx.open())
-    plans = [_plan(each, target, reason) for each, target in zip(contexts, targets, strict=True)]
+    plans = [
+        plan_rollback(ctx, None, tag=target, reason=reason)
+        if isinstance(target, str)
+        else plan_rollback(ctx, target, reason=reason)
+        for ctx, target in zip(contexts, targets, strict=True)
+    ]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
     _check_targets(contexts, [back for _, back in plans])
     parts = []
@@ -466,11 +467,6 @@ def plan_joint_rollback(
         change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
         parts.append(TablePart(ctx=ctx, head=head, change=change))
     return JointRollback(parts=tuple(parts))
-
-
-def _plan(ctx: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
-    version, tag = (None, target) if isinstance(target, str) else (target, None)
-    return plan_rollback(ctx, version, tag=tag, reason=reason)
 
 
 def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) -> None:

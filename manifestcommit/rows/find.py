@@ -405,7 +405,7 @@ class ArrowRows:
         next, so that nothing is read again."""
         self._kept = {}
         snapshot = change.snapshot
-        columns = rule.columns(change.schema)
+        columns = rule.columns(change.snapshot.schema)
 
         def one(entry: pa.Table) -> tuple[int, int]:
             with naming_files(self._ctx, snapshot, entry):
@@ -778,7 +778,45 @@ def merge(
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
     source = for_each_try(ctx, source if on.by is None else _latest(source, on))
-    return _merge_once(ctx, source, on, clauses, choice, declared, whole, dry_run)
+
+    @until_committed
+    def once(ctx: TableContext) -> RowOutcome:
+        change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
+        if change.already_committed:
+            return finish(change)
+        if on.merge_schema:
+            _evolve(change, source.schema, on, clauses, whole)
+        snapshot = change.snapshot
+        keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
+        keys = _named_in(keys, source.schema, clauses, whole)
+        executor = choice.of_merge(snapshot.totals.bytes)
+        with change.trial() if dry_run else nullcontext():
+            staged = _staged(
+                change, source, keys, clauses, on, whole, holds=executor.name == "arrow"
+            )
+            change.rest_on(source.marks)
+            partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
+            change.read(({},) if clauses.by_source else partitions)
+            with executor.match(change, staged) as match:
+                entries, what = _examined(change, staged, match), "a key or a condition"
+                found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
+                inserted = match.add(dry_run=dry_run) if staged.rows else 0
+                if whole and staged.updates:  # their place is taken by rows of the source
+                    found = found._replace(updated=found.deleted, deleted=0)
+        return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
+
+    return once(ctx)
+
+
+def _examined(change: RowChange, staged: Staged, match: Match) -> pa.Table:
+    """The files that may hold rows with a key of the source; all, if clauses are about others."""
+    if staged.clauses.by_source:
+        return planning.entries_table(change.ctx, change.snapshot)
+    if not staged.rows:
+        return planning.entries_of(change.ctx, change.snapshot, [])
+    bounds, members = may_hold(staged.keys, staged.files, staged.files_by), match.members()
+    wanted = bounds if members is None else And(args=(bounds, members))
+    return planning.entries_table(change.ctx, change.snapshot, wanted)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
@@ -795,52 +833,10 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
     return source.latest(Latest([field.name for field in found[:-1]], safe, found[-1].name))
 
 
-@until_committed
-def _merge_once(
-    ctx: TableContext,
-    source: NewRows,
-    on: MergeOn,
-    clauses: Clauses,
-    choice: ExecutorChoice,
-    declared: Declared,
-    whole: bool,
-    dry_run: bool,
-) -> RowOutcome:
-    change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
-    if change.already_committed:
-        return finish(change)
-    if on.merge_schema:
-        _evolve(change, source.schema, on, clauses, whole)
-    snapshot = change.snapshot
-    keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
-    keys = _named_in(keys, source.schema, clauses, whole)
-    executor = choice.of_merge(snapshot.totals.bytes)
-    with change.trial() if dry_run else nullcontext():
-        staged = _staged(change, source, keys, clauses, on, whole, holds=executor.name == "arrow")
-        change.rest_on(source.marks)
-        partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
-        change.read(({},) if clauses.by_source else partitions)
-        with executor.match(change, staged) as match:
-            entries = planning.entries_of(ctx, snapshot, [])
-            if clauses.by_source:
-                entries = planning.entries_table(ctx, snapshot)
-            elif staged.rows:
-                bounds = may_hold(keys, staged.files, staged.files_by)
-                members = match.members()
-                wanted = bounds if members is None else And(args=(bounds, members))
-                entries = planning.entries_table(ctx, snapshot, wanted)
-            what = "a key or a condition"
-            found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
-            inserted = match.add(dry_run=dry_run) if staged.rows else 0
-            if whole and staged.updates:  # their place is taken by rows of the source
-                found = found._replace(updated=found.deleted, deleted=0)
-    return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
-
-
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:
     """Give the table the columns and types of the source that the clauses write: all, or those that
     they name. [RC12] [SC5]"""
-    schema = change.schema
+    schema = change.snapshot.schema
     writing = [each for some in clauses[:2] for each in some if not isinstance(each, Delete)]
     given = [given_values(each) for each in writing]
     named = {name.lower() for values in given for name in values or ()}
@@ -973,7 +969,7 @@ def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> tuple[WritePlan, Mapping[str, str], Compiled]:
     """The same of the columns that the source has, with the clauses compiled for them."""
-    table, by, now = change.schema, change.snapshot.partition_by, change.ctx.env.now_us()
+    table, by, now = change.snapshot.schema, change.snapshot.partition_by, change.ctx.env.now_us()
     columns = _source_columns(table, source.schema, keys, evolves=on.merge_schema)
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)

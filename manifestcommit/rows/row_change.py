@@ -6,6 +6,7 @@ No Spark here: `plan` says how files must be written, `NewFiles.register` takes 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,11 +18,12 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..commits.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commits.create_version import found_outcome
 from ..commits.prepared_job import JointUnit, Pinned, TablePart
-from ..errors import DataFileMissingError, ManifestCommitError
+from ..errors import CorruptMetadataError, DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     DataFileWriter,
     WritePlan,
@@ -31,12 +33,13 @@ from ..files.writer import (
     plan_for,
     record_batches,
 )
-from ..format import manifest_table
+from ..format import codec, manifest_table
 from ..format.arrow_schema import (
     Conformer,
     arrow_schema,
     from_arrow,
     group_numbers,
+    marked_schemas,
 )
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
@@ -63,19 +66,14 @@ from ..runtime.environment import (
     MUCH_BYTES,
     STARTS,
     map_concurrently,
+    map_in_batches,
     parallel_writers,
     pause,
     tuning,
 )
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
-from ..scan.parallel_decode import (
-    Wanted,
-    batches_of,
-    check_digest,
-    checked_bytes,
-    wanted_columns,
-)
+from ..store.base import is_remote
 from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -201,7 +199,7 @@ class RowChange(JointUnit):
             self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         url = ctx.store.url
-        check_has_columns(self.schema, url)
+        check_has_columns(self.snapshot.schema, url)
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
@@ -221,11 +219,6 @@ class RowChange(JointUnit):
     def snapshot(self) -> Snapshot:
         """The state whose rows are examined, with the columns that it is to have."""
         return self._state
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of the snapshot: a table without any has no rows to change."""
-        return self._state.schema
 
     @property
     def changes(self) -> bool:
@@ -259,7 +252,7 @@ class RowChange(JointUnit):
         new columns from here on. partition_by: that of all files from here on. [RC12] [SC5]
         [SC13]"""
         before = self._state
-        schema = apply_edits(self.schema, edits)
+        schema = apply_edits(self.snapshot.schema, edits)
         by = before.partition_by if partition_by is None else partition_by
         self._edits = edits
         self._state = msgspec.structs.replace(before, schema=schema, partition_by=by)
@@ -331,7 +324,7 @@ class RowChange(JointUnit):
         store.delete(sorted(names))
 
     def takes(self) -> tuple[Schema, tuple[int, ...]]:
-        return self.schema, self.snapshot.partition_by
+        return self.snapshot.schema, self.snapshot.partition_by
 
     def change(self) -> Write:
         """The change that would be committed now."""
@@ -441,6 +434,7 @@ def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
 _PACK_BYTES = 8 << 20  # of files that are opened together
+_REQUEST_BYTES = 8 << 20
 _WHOLE_BYTES = 64 << 20  # of the largest file that is held, so that its digest is compared
 _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
@@ -708,7 +702,7 @@ def scan(
             files = each_of(some)
             held = map_concurrently(ctx.store, partial(checked_bytes, ctx), files)
             for entry in files:  # the bytes of a file go before others are read
-                for batch in _batches_of(ctx, snapshot, entry, held.pop(0), wanted):
+                for batch in batches_of(ctx, snapshot, entry, held.pop(0), wanted):
                     yield from _chosen(batch, filter)
 
 
@@ -729,7 +723,7 @@ def read_once(
         nonlocal room
         held: list[pa.RecordBatch] = []
         is_large, data = size_of(entry) > _PACK_BYTES, checked_bytes(ctx, entry)
-        for batch in _batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
+        for batch in batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
             size = batch.nbytes
             with lock:
                 room -= size
@@ -772,7 +766,47 @@ def size_of(entries: pa.Table) -> int:
     return int(sum(entries.column("bytes").to_pylist()))
 
 
-def _batches_of(
+def checked_bytes(ctx: TableContext, entry: pa.Table) -> bytes | None:
+    """All bytes of one file; None if another program wrote it: only its footer is known [AF3].
+    CorruptMetadataError where they are not what was written: a file with the same rows would have a
+    digest that hides the damage. [RC1]"""
+    digest = entry.column("digest")[0].as_py()
+    if digest is None:
+        return None
+    data = b"".join(_parts(ctx, entry, together=not is_remote(ctx.store)))
+    if codec.digest(data) != digest:
+        raise _damaged(ctx.store.url, entry)
+    return data
+
+
+def check_digest(ctx: TableContext, entry: pa.Table) -> None:
+    """CorruptMetadataError where the file is not what was written; its parts are not held."""
+    digest, found = entry.column("digest")[0].as_py(), hashlib.sha256()
+    if digest is not None:
+        for part in _parts(ctx, entry):
+            found.update(part)
+        if codec.digest_of(found) != digest:
+            raise _damaged(ctx.store.url, entry)
+
+
+class Wanted(NamedTuple):
+    """Columns of a version: as users see them, and as files have them."""
+
+    shown: pa.Schema
+    stored: pa.Schema
+
+
+def wanted_columns(ctx: TableContext, snapshot: Snapshot, columns: list[str] | None) -> Wanted:
+    """These columns, or all."""
+    both = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
+    if columns is None:
+        return Wanted(*both)
+    places = [both[0].get_field_index(name) for name in columns]
+    some = (pa.schema([each.field(at) for at in places], each.metadata) for each in both)
+    return Wanted(*some)
+
+
+def batches_of(
     ctx: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
@@ -781,12 +815,54 @@ def _batches_of(
     *,
     use_threads: bool = False,
 ) -> Batches:
-    """The rows of one file. data: its bytes; None: another program wrote it."""
+    """The rows of one file, with user-visible names of columns. data: its bytes; None: another
+    program wrote it; use_threads: decode columns in parallel."""
+    names, rows = wanted.shown.names, _batch_rows(entry)
     if data is None:
-        yield from scanner_of(ctx, snapshot, entry, wanted.shown.names, None).to_batches()
+        yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
         return
-    rows = _batch_rows(entry)
-    yield from batches_of(ctx, snapshot, entry, data, wanted, rows, use_threads=use_threads)
+    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    held_columns = file.schema_arrow  # pyarrow makes it anew each time
+    if not all(_has(held_columns, field) for field in wanted.stored):
+        # a column is younger than the file, or has another type by now
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
+
+        held = open_dataset(ctx, snapshot, entry, data)
+        yield from held.to_batches(columns=names, batch_size=rows, use_threads=use_threads)
+        return
+    chosen = wanted.stored.names
+    for batch in file.iter_batches(rows, columns=chosen, use_threads=use_threads):
+        columns = [batch.column(name) for name in chosen]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
+
+
+def _has(file: pa.Schema, column: pa.Field) -> bool:
+    """Whether the file has exactly one such column, of the same type."""
+    found = file.get_all_field_indices(column.name)
+    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
+
+
+def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
+    """The bytes of a file in order: from a store behind a network by concurrent requests, since one
+    connection does not use its bandwidth. together: in one part."""
+    path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
+    store = ctx.store
+    step = max(1, size) if together else _REQUEST_BYTES
+
+    def part(start: int) -> bytes:
+        return store.get(path, start, min(size, start + step))
+
+    return map_in_batches(store, part, range(0, size, step))
+
+
+def _damaged(url: str, entry: pa.Table) -> CorruptMetadataError:
+    path = entry.column("path")[0].as_py()
+    return CorruptMetadataError(
+        f"{url}: data file {path} is damaged: its digest is not that of what was written. Nothing "
+        "was committed. Restore the file from a copy, or remove it from the table: overwrite its "
+        "partition, or roll back to a version that does not list it.",
+        object_name=path,
+    )
 
 
 def _batch_rows(entries: pa.Table) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -32,7 +31,7 @@ from ..format.fields import Schema
 from ..format.snapshot import Snapshot
 from ..format.spark_json import from_spark, unpadded
 from ..log.table_context import TableContext
-from ..operations.compaction import Choose, Rewrite, Rewriting, misplaced
+from ..operations.compaction import Rewrite, Rewriting
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
@@ -42,7 +41,6 @@ from .conditions import (
     check_repeatable,
     evaluating,
     side_of,
-    told_once,
     understand,
 )
 from .dataframe import read_snapshot
@@ -114,30 +112,6 @@ def rewriter(
             yield from pool.map(one, groups)
 
     return rewrite
-
-
-def choose_with(spark: SparkSession, condition: Any) -> Choose:
-    """The partitions for which a condition, a Spark Column or SQL, is true. [GC16]"""
-
-    def choose(partitions: pa.Table) -> list[bool]:
-        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
-        numbered = partitions.append_column(
-            number, pa.array(range(partitions.num_rows), pa.int64())
-        )
-        try:
-            with told_once():
-                rows = (
-                    frame_of(spark, numbered)
-                    .filter(condition)
-                    .select(F.col(quoted(number)))
-                    .collect()
-                )
-        except PySparkException as error:
-            raise UsageError(misplaced(partitions, str(error).partition("\n")[0])) from None
-        hits = {row[0] for row in rows}
-        return [row in hits for row in range(partitions.num_rows)]
-
-    return choose
 
 
 Options = Mapping[str, Any] | None
@@ -228,7 +202,7 @@ class SparkRows:
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
         """One pass over the rule's columns. keep: changes nothing, files are read again."""
-        schema, snapshot = change.schema, change.snapshot
+        schema, snapshot = change.snapshot.schema, change.snapshot
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
@@ -269,7 +243,7 @@ class SparkMatch:
     ) -> None:
         self._spark, self._change, self._staged = spark, change, staged
         self._options, self.rule = storage_options, self
-        table = change.schema
+        table = change.snapshot.schema
         self._keys = [field.name for field in staged.keys.fields]
         self._theirs, self._safe = staged.key_names, staged.keys.is_null_safe
         # names besides the table's own
@@ -390,7 +364,7 @@ class SparkMatch:
 
     def _inserted(self) -> DataFrame:
         """What the clauses make of them."""
-        struct = spark_schema(self._change.schema)
+        struct = spark_schema(self._change.snapshot.schema)
         return mapped(self._unmatched(), partial(_inserted, self._work), struct)
 
     def _by_key(self) -> DataFrame:

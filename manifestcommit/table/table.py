@@ -37,7 +37,7 @@ from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
 from .listing import Listing
-from .reading import Condition, TableReads
+from .reading import Condition, TableReads, check_meaning
 from .row_changes import RowChanges, compact, plan_compaction
 
 if TYPE_CHECKING:
@@ -396,10 +396,12 @@ class Table(RowChanges, TableReads):
         progress = progress or (lambda _: None)
         if only_manifests:
             return merge_manifests(self._ctx, progress=progress)
+        check_meaning("where", [where], spark)
         return compact(
             self._ctx,
             _goals(target_file_size, max_bytes, min_files),
             where=where,
+            choice=self._choice(spark),
             sort_by=sort_by,
             spark=spark,
             storage_options=self._storage_options,
@@ -437,12 +439,13 @@ class Table(RowChanges, TableReads):
 
         Spec: GC16, GC20.
         """
+        check_meaning("where", [where], spark)
         return plan_compaction(
             self._ctx,
             _goals(target_file_size, max_bytes, min_files),
             where=where,
+            choice=self._choice(spark),
             sort_by=sort_by,
-            spark=spark,
             only_manifests=only_manifests,
         )
 

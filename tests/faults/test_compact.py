@@ -32,6 +32,7 @@ from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.find import ArrowRows, ExecutorChoice
 from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.scan import planning
@@ -311,16 +312,20 @@ def test_columns_may_change_beside_it() -> None:
 def test_where_chooses_partitions() -> None:
     """[GC16] By a condition on their values, null included; what is no partition column is refused before anything is read."""
     store = table()
-    each = session(store)
+
+    def chosen(condition: pc.Expression, here: Store = store) -> Compaction:
+        choice = ExecutorChoice(ArrowRows(session(here)), lambda: pytest.fail("needs Spark"), is_given=False)
+        choose = choose_by(condition, choice, open_head(here).snapshot)
+        return compact(session(here), CompactionOptions(target=EVERYTHING), rewrite_here(here), choose=choose)
+
     for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
-        done = compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(condition))
-        assert done.groups == groups
+        assert chosen(condition).groups == groups
     with pytest.raises(UsageError, match=r"by the columns day; nothing was done"):
-        compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(pc.field("id") == 3))
+        chosen(pc.field("id") == 3)
     flat = memory()
     write(flat, rows([1]))
     with pytest.raises(UsageError, match="not partitioned"):
-        compact(session(flat), CompactionOptions(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
+        chosen(pc.field("id") == 3, flat)
 
 
 def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> None:
