@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -41,7 +40,7 @@ from ..format.fields import (
     walk,
 )
 from ..format.object_names import UnsafePathError, check_path
-from ..format.partitioning import NULL_FOLDER, parse_static
+from ..format.partitioning import folder_values, parse
 from ..format.spark_json import from_spark
 from ..format.transforms import maker, partition_fields, source_of
 from ..store.base import ObjectInfo, Store
@@ -591,26 +590,18 @@ class _Candidate:
                 raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
 
     def _from_folder(self, field: Field, path: str) -> WireValue:
-        components = (component.partition("=") for component in path.split("/")[:-1])
-        texts = {
-            text
-            for name, equals, text in components
-            if equals and unquote(name) in (field.file_name, field.name)
-        }
-        if len(texts) != 1:
+        try:
+            folders = folder_values(path)
+            (name,) = {field.file_name, field.name} & folders.keys()
+        except ValueError:
             raise self._mismatch(
                 (field.file_name,),
                 "partitions the table, but neither the file nor its folders have its value",
-            )
-        text = texts.pop()
-        if text == NULL_FOLDER:
-            return None
+            ) from None
         try:
-            return parse_static(
-                self._schema, (field.id,), {field.name: unquote(text, errors="strict")}
-            )[field.id]
+            return parse(self._schema, field.id, folders[name])
         except ValueError as error:
-            what = f"has the folder value {text!r}, which is no {type_text(field.type)}"
+            what = f"has the folder value {folders[name]!r}, which is no {type_text(field.type)}"
             raise self._mismatch((field.file_name,), what) from error
 
     def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:

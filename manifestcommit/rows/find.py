@@ -171,7 +171,7 @@ class RowExecutor(Protocol):
     @property
     def name(self) -> Executor: ...
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+    def understand(self, where: Any, schema: Schema) -> Condition:
         """The condition; UsageError, with the name of the argument, if it is not one."""
         ...
 
@@ -316,18 +316,16 @@ class ExecutorChoice:
     ) -> None:
         self._here, self._make_spark, self._is_given = here, spark, is_given
 
-    def by_language(
-        self, condition: Any, schema: Schema, argument: str
-    ) -> tuple[RowExecutor, Condition]:
+    def by_language(self, where: Any, schema: Schema) -> tuple[RowExecutor, Condition]:
         """This process, unless Spark was chosen or is needed to understand the condition."""
         if not self._is_given:
             try:
-                return self._here, self._here.understand(condition, schema, argument)
+                return self._here, self._here.understand(where, schema)
             except NotUnderstoodError as error:
                 if running_session() is None:
-                    raise needs_spark(condition, argument, error) from error
+                    raise needs_spark(where, "where", error) from error
         spark = self._make_spark()
-        return spark, spark.understand(condition, schema, argument)
+        return spark, spark.understand(where, schema)
 
     def by_size(
         self,
@@ -342,7 +340,7 @@ class ExecutorChoice:
         size = size_of(entries)
         if executor is self._here and is_for_spark(size):
             executor = self._make_spark()
-            wanted = executor.understand(wanted.given, schema, "where")
+            wanted = executor.understand(wanted.given, schema)
         room = "Spark"
         if executor is self._here:
             room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
@@ -384,8 +382,8 @@ class ArrowRows:
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
-        return understand(condition, schema, argument)
+    def understand(self, where: Any, schema: Schema) -> Condition:
+        return understand(where, schema, "where")
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
         with evaluating(condition.given):

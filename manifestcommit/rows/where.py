@@ -80,7 +80,7 @@ def delete_where(
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
-    executor, wanted = choice.by_language(condition, change.snapshot.schema, "where")
+    executor, wanted = choice.by_language(condition, change.snapshot.schema)
     entries = _examined(change, wanted)
     counts = _by_partition(change, executor, wanted, entries)
     if counts is None:
@@ -220,7 +220,7 @@ def overwrite_where(
             return finish(change)
         missing = _fit_columns(change, data, merge_schema)
         schema = change.snapshot.schema
-        executor, wanted = choice.by_language(condition, schema, "where")
+        executor, wanted = choice.by_language(condition, schema)
         change.rest_on(data.marks)
         entries = _examined(change, wanted)
         with change.trial() if dry_run else nullcontext():

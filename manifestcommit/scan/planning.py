@@ -39,15 +39,12 @@ _ENDS: tuple[_End, _End] = ("min", "max")
 
 
 class EntrySource:
-    """The statistics of the entries of a table, for each column that a predicate names."""
+    """The statistics of the entries of a table, column by column."""
 
-    def __init__(
-        self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate
-    ) -> None:
+    def __init__(self, table: pa.Table, schema: Schema, partition_by: Sequence[int]) -> None:
         self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
         self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
-        self._named = columns_of(predicate)
 
     @property
     def rows(self) -> pa.Array:
@@ -55,7 +52,7 @@ class EntrySource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or column not in self._named:
+        if field is None:
             return None
         if field.id in self._partition_by:
             value = whole(self._table.column(f"partition.{field.id}"))
@@ -381,7 +378,7 @@ def _matching_groups(
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
     return table.filter(
-        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate))
+        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by))
     )
 
 
@@ -404,7 +401,7 @@ def _matching_rows(
     wanted = columns_for(predicate, schema, partition_by)
     asked = [name for name in parts.schema.names if name in wanted]
     few = _aligned_part(parts, groups, asked, ref, snapshot)
-    mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
+    mask = may_match(predicate, EntrySource(few, schema, partition_by))
     left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
     if not left:
         return parts.schema.empty_table()

@@ -178,10 +178,10 @@ class SparkRows:
         check_reachable(ctx.store.url)
         self._spark, self._ctx, self._options = spark, ctx, storage_options
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
-        wanted = understand(self._spark, condition, schema, argument)
-        check_repeatable(self._spark, condition, wanted.given, schema, argument)
-        return Condition(given=condition, predicate=wanted.predicate, form=wanted)
+    def understand(self, where: Any, schema: Schema) -> Condition:
+        wanted = understand(self._spark, where, schema, "where")
+        check_repeatable(self._spark, where, wanted.given, schema, "where")
+        return Condition(given=where, predicate=wanted.predicate, form=wanted)
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
         """Spark itself evaluates it for partitions: it is not interpreted twice."""

@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations import compaction as engine
-from ..operations.compaction import Compaction, CompactionOptions, choose_by, rewriter
+from ..operations.compaction import Compaction, CompactionOptions, rewriter
 from ..operations.upkeep_properties import sorting_of
 from ..protocol.compaction_plan import Group
 from ..rows.clauses import (
@@ -393,8 +393,6 @@ def compact(
     ctx: TableContext,
     aim: CompactionOptions,
     *,
-    where: Any,
-    choice: ExecutorChoice,
     sort_by: list[str] | str | None,
     spark: SparkSession | None,
     storage_options: StorageOptions,
@@ -412,8 +410,7 @@ def compact(
 
         session = spark or active_session()
         rewrite = with_spark(session, sort_by=columns, storage_options=storage_options)
-    choose = None if where is None else choose_by(where, choice, snapshot)
-    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
+    return engine.compact(ctx, aim, rewrite, progress=progress)
 
 
 def _sorting(
@@ -430,8 +427,6 @@ def plan_compaction(
     ctx: TableContext,
     aim: CompactionOptions,
     *,
-    where: Any,
-    choice: ExecutorChoice,
     sort_by: list[str] | str | None,
     only_manifests: bool,
 ) -> pa.Table:
@@ -440,6 +435,5 @@ def plan_compaction(
     groups: Iterable[Group] = ()
     if not only_manifests:
         _, aim = _sorting(snapshot, sort_by, aim)
-        choose = None if where is None else choose_by(where, choice, snapshot)
-        groups = engine.find_groups(ctx, snapshot, aim, choose)
+        groups = engine.find_groups(ctx, snapshot, aim)
     return engine.describe_plan(ctx, snapshot, groups)

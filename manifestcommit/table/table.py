@@ -396,12 +396,9 @@ class Table(RowChanges, TableReads):
         progress = progress or (lambda _: None)
         if only_manifests:
             return merge_manifests(self._ctx, progress=progress)
-        check_meaning("where", [where], spark)
         return compact(
             self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
-            choice=self._choice(spark),
+            self._aim(target_file_size, max_bytes, min_files, where, spark),
             sort_by=sort_by,
             spark=spark,
             storage_options=self._storage_options,
@@ -439,14 +436,30 @@ class Table(RowChanges, TableReads):
 
         Spec: GC16, GC20.
         """
-        check_meaning("where", [where], spark)
         return plan_compaction(
             self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
-            choice=self._choice(spark),
+            self._aim(target_file_size, max_bytes, min_files, where, spark),
             sort_by=sort_by,
             only_manifests=only_manifests,
+        )
+
+    def _aim(
+        self,
+        target_file_size: int | str | None,
+        max_bytes: int | str,
+        min_files: int,
+        where: Condition | None,
+        spark: SparkSession | None,
+    ) -> CompactionOptions:
+        check_meaning("where", [where], spark)
+        # `checked` has made bytes of them
+        assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
+        return CompactionOptions(
+            target=target_file_size,
+            max_bytes=max_bytes,
+            min_files=min_files,
+            where=where,
+            choice=self._choice(spark),
         )
 
     @checked(where=condition)
@@ -1054,11 +1067,3 @@ def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
     """What the caller asks gc to keep, by the names of the arguments."""
     names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
     return dict(zip(names, given, strict=True))
-
-
-def _goals(
-    target_file_size: int | str | None, max_bytes: int | str, min_files: int
-) -> CompactionOptions:
-    # `checked` has made bytes of them
-    assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-    return CompactionOptions(target=target_file_size, max_bytes=max_bytes, min_files=min_files)

@@ -27,7 +27,7 @@ from manifestcommit.format.evolution import drop_column, rename_column
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
-from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, compact, merge_manifests
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.verify import verify
@@ -315,8 +315,8 @@ def test_where_chooses_partitions() -> None:
 
     def chosen(condition: pc.Expression, here: Store = store) -> Compaction:
         choice = ExecutorChoice(ArrowRows(session(here)), lambda: pytest.fail("needs Spark"), is_given=False)
-        choose = choose_by(condition, choice, open_head(here).snapshot)
-        return compact(session(here), CompactionOptions(target=EVERYTHING), rewrite_here(here), choose=choose)
+        aim = CompactionOptions(target=EVERYTHING, where=condition, choice=choice)
+        return compact(session(here), aim, rewrite_here(here))
 
     for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
         assert chosen(condition).groups == groups
