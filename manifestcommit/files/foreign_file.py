@@ -19,7 +19,15 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
 from ..format import values
-from ..format.arrow_schema import FIELD_ID, SPARK_SCHEMA, Conformer, from_arrow, is_list, plain_type
+from ..format.arrow_schema import (
+    FIELD_ID,
+    SPARK_SCHEMA,
+    Conformer,
+    from_arrow,
+    is_list,
+    is_plain_variant,
+    plain_type,
+)
 from ..format.entries import ColumnStats, Entry, FooterRef
 from ..format.evolution import apply_edits, can_widen, fit
 from ..format.fields import (
@@ -235,14 +243,23 @@ def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) 
     return rows
 
 
+def _int96_paths(file: pq.ParquetFile, name: str = "it", outcome: str = "") -> frozenset[Path]:
+    """The columns that are INT96; SchemaMismatchError where it is not known which are."""
+    columns = parquet_columns(file.schema_arrow)
+    if len(columns) != len(file.schema):  # the positions would be wrong
+        raise SchemaMismatchError(f"{name} has columns that Arrow cannot distinguish.{outcome}")
+    return frozenset(
+        column.path
+        for column in columns
+        if file.schema.column(column.position).physical_type == "INT96"
+    )
+
+
 def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
     """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
-    old = {column.path for column in file.schema if column.physical_type == "INT96"}
+    instant, old = pa.timestamp("us", "UTC"), _int96_paths(file)
     return pa.schema(
-        [
-            field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
-            for field in file.schema_arrow
-        ]
+        [field.with_type(instant) if (field.name,) in old else field for field in file.schema_arrow]
     )
 
 
@@ -263,11 +280,12 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     INT96 is an instant, as Spark writes it. nanoseconds: take them for microseconds. [AF2] [SC2]"""
     ids = itertools.count(_FAR).__next__
     arrow: pa.Schema = file.schema_arrow
-    declared = _declared(file, arrow.names)
+    declared = _spark_fields(file)
     fields = []
     for column in arrow:
-        plain = pa.schema([column])
-        spark = relaxed(declared[column.name]) if column.name in declared else None
+        plain, spark = pa.schema([column]), None
+        if (said := declared.get(column.name)) is not None:
+            spark = relaxed(from_spark({"type": "struct", "fields": [said]}, ids))
         # A variant that is not stored in its two members does not match its storage type: it is
         # refused below.
         if spark is None or not (
@@ -276,12 +294,7 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
         ):
             spark = relaxed(from_arrow(plain, ids))
         fields.append(spark.fields[0])
-    leaves = parquet_columns(arrow)
-    if len(leaves) != len(file.schema):
-        raise SchemaMismatchError("it has columns that Arrow cannot distinguish.")
-    instants = frozenset(
-        leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
-    )
+    instants = _int96_paths(file)
 
     def typed(path: Path, field: Field) -> Field:
         return msgspec.structs.replace(field, type="timestamp") if path in instants else field
@@ -291,19 +304,13 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     return schema
 
 
-def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
-    """Name -> its declaration in Spark's schema in the footer, for columns of the file."""
+def _spark_fields(file: pq.ParquetFile) -> dict[str, Any]:
+    """Name -> what Spark's own schema in the footer declares for a top-level column."""
     try:
-        members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
-        given = {member["name"]: member for member in members}
+        fields = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+        return {field["name"]: field for field in fields if "type" in field}
     except (ValueError, KeyError, TypeError):
         return {}
-    ids = itertools.count(_FAR).__next__
-    return {
-        name: from_spark({"type": "struct", "fields": [given[name]]}, ids)
-        for name in names
-        if name in given
-    }
 
 
 def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
@@ -357,7 +364,7 @@ class _Candidate:
         self._found: pa.Schema = file.schema_arrow
         self._inside = {field.name: field for field in self._found}
         self._partition_fields = partition_fields(schema, partition_by)
-        self._int96 = self._int96_paths()
+        self._int96 = _int96_paths(file, name, " Nothing was added; rewrite it.")
         self.rows: int = self._metadata.num_rows
 
     def check_columns(self, unknown: set[str] | None = None) -> None:
@@ -438,20 +445,6 @@ class _Candidate:
             )
         return given[index] if given is not None else self._from_folder(field, path)
 
-    def _int96_paths(self) -> frozenset[tuple[str, ...]]:
-        columns = parquet_columns(self._found)
-        if len(columns) != self._metadata.num_columns:  # the positions would be wrong
-            raise SchemaMismatchError(
-                f"{self._name} has columns that Arrow cannot distinguish. Nothing was added; "
-                "rewrite it."
-            )
-        parquet = self._metadata.schema
-        return frozenset(
-            column.path
-            for column in columns
-            if parquet.column(column.position).physical_type == "INT96"
-        )
-
     def _check_members(
         self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
     ) -> None:
@@ -506,11 +499,12 @@ class _Candidate:
         if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
             # Both are stored as the same plain numbers. Only Spark's schema says whether, for
             # example, they are whole hours.
-            return bool(self._spark_type(path) == wanted) or (
+            said = _spark_fields(self._file).get(path[0], {}) if len(path) == 1 else {}
+            return bool(said.get("type") == wanted) or (
                 type != pa.int64() and wanted == "interval day to second"
             )
         if wanted == "variant":
-            return _is_variant_storage(type)
+            return is_plain_variant(type)  # one that is shredded has more members
         if path in self._int96:
             return wanted == "timestamp"
         if pa.types.is_timestamp(type) and type.unit not in self._units:
@@ -522,14 +516,6 @@ class _Candidate:
         except UnsupportedTypeError:
             return False
         return read_as == wanted or can_widen(read_as, wanted)
-
-    def _spark_type(self, path: tuple[str, ...]) -> Any:
-        """What Spark's own schema in the footer declares for a top-level column."""
-        try:
-            fields = json.loads((self._metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
-            return next(field["type"] for field in fields if (field["name"],) == path)
-        except (ValueError, KeyError, TypeError, StopIteration):
-            return None
 
     def _check_nulls(self, field: Field, member: pa.Field) -> None:
         if not _may_break_promise(member, field):
@@ -640,17 +626,6 @@ def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
             return _may_break_promise(type.item_field, wanted.type.value)
         case _:
             return False
-
-
-def _is_variant_storage(type: pa.DataType) -> bool:
-    """True for exactly the two members in which Spark stores a variant; a shredded variant has
-    more, and not every reader supports it."""
-    if not pa.types.is_struct(type) or sorted(child.name for child in type) != [
-        "metadata",
-        "value",
-    ]:
-        return False
-    return all(pa.types.is_binary(plain_type(child.type)) for child in type)
 
 
 def _field_id(field: pa.Field) -> int | None:

@@ -524,7 +524,7 @@ def _interval(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa
 
 
 def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
-    if not is_variant(array.type) and not _is_plain_variant(array.type):
+    if not is_variant(array.type) and not is_plain_variant(array.type):
         raise _refusal(array.type, "variant", path)
     children = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
     parts = [
@@ -538,7 +538,7 @@ def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=_mask(array))
 
 
-def _is_plain_variant(type: pa.DataType) -> bool:
+def is_plain_variant(type: pa.DataType) -> bool:
     """True for an unmarked struct of a variant's two members, as Arrow tools read our files."""
     return (
         pa.types.is_struct(type)
@@ -607,6 +607,20 @@ def _from_zero(offsets: pa.Array, first: int) -> pa.Array:
     if first or offsets.offset:
         offsets = pc.subtract(offsets, pa.scalar(first, offsets.type))
     return offsets.cast(pa.int32())
+
+
+def refit(array: pa.Array, target: pa.DataType, *fits: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A list or a map as `target`: each of these makes its values, or its keys and its values, of
+    those of the array."""
+    raw, is_of_pairs = array.offsets, pa.types.is_map(target)
+    first, last = raw[0].as_py(), raw[-1].as_py()
+    offsets = pc.subtract(raw, pa.scalar(first, pa.int32()))
+    if array.null_count:
+        missing = pa.concat_arrays([array.is_null(), pa.array([False])])
+        offsets = pc.if_else(missing, pa.scalar(None, pa.int32()), offsets)
+    parts = (array.keys, array.items) if is_of_pairs else (array.values,)
+    made = [fit(part.slice(first, last - first)) for fit, part in zip(fits, parts, strict=True)]
+    return (pa.MapArray if is_of_pairs else pa.ListArray).from_arrays(offsets, *made, type=target)
 
 
 def _mask(array: pa.Array) -> pa.Array | None:

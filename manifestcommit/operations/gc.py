@@ -673,16 +673,9 @@ class GcCounts:
     """Counts verdicts as they are made; of untracked files it keeps the first hundred names."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[int]] = {}
+        # by action and kind; all retained objects have one kind
+        self.tallies: dict[tuple[str, str], ObjectTotals] = {}
         self.foreign_names: list[str] = []
-
-    @property
-    def tallies(self) -> dict[tuple[str, str], ObjectTotals]:
-        """Counts by action and kind; all retained objects have one kind."""
-        return {
-            place: ObjectTotals(count=count, bytes=bytes)
-            for place, (count, bytes) in self._sums.items()
-        }
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
@@ -693,9 +686,9 @@ class GcCounts:
             del names[_NAMES_TOLD:]
 
     def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        sums = self._sums.setdefault(place, [0, 0])
-        sums[0] += count
-        sums[1] += bytes
+        known = self.tallies.get(place, ObjectTotals())
+        count, bytes = known.count + count, known.bytes + bytes
+        self.tallies[place] = ObjectTotals(count=count, bytes=bytes)
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         tallies = self.tallies

@@ -40,6 +40,7 @@ from ..format.arrow_schema import (
     from_arrow,
     group_numbers,
     marked_schemas,
+    refit,
 )
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
@@ -961,6 +962,10 @@ def as_columns(
 def _as_type(array: pa.Array, have: FieldType, want: FieldType, target: pa.DataType) -> pa.Array:
     if have == want and array.type.equals(target):
         return array
+
+    def as_member(old: Field, new: Field, to: pa.DataType, values: pa.Array) -> pa.Array:
+        return _as_type(values, old.type, new.type, to)
+
     match have, want:
         case StructType(fields=old), StructType(fields=new):
             there = {field.id: (at, field) for at, field in enumerate(old)}
@@ -974,27 +979,11 @@ def _as_type(array: pa.Array, have: FieldType, want: FieldType, target: pa.DataT
                 )
             return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
         case ArrayType(element=old_element), ArrayType(element=new_element):
-            offsets, part = _offsets(array)
-            values = _as_type(
-                part(array.values), old_element.type, new_element.type, target.value_type
-            )
-            return pa.ListArray.from_arrays(offsets, values, type=target)
+            to = target.value_type
+            return refit(array, target, partial(as_member, old_element, new_element, to))
         case ((MapType() as old_map), (MapType() as new_map)):
-            offsets, part = _offsets(array)
-            keys = _as_type(part(array.keys), old_map.key.type, new_map.key.type, target.key_type)
-            items = _as_type(
-                part(array.items), old_map.value.type, new_map.value.type, target.item_type
-            )
-            return pa.MapArray.from_arrays(offsets, keys, items, type=target)
+            keys = partial(as_member, old_map.key, new_map.key, target.key_type)
+            items = partial(as_member, old_map.value, new_map.value, target.item_type)
+            return refit(array, target, keys, items)
         case _:
             return array.cast(target)
-
-
-def _offsets(array: pa.Array) -> tuple[pa.Array, Callable[[pa.Array], pa.Array]]:
-    """Offsets from zero, null if an array is null; and what cuts out the values that they cover."""
-    raw = array.offsets
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    shifted = pc.subtract(raw, pa.scalar(first, pa.int32()))
-    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-    shifted = pc.if_else(missing, pa.scalar(None, pa.int32()), shifted)
-    return shifted, lambda values: values.slice(first, last - first)

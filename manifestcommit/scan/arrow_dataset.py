@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import msgspec
@@ -426,14 +428,10 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     ]
     if not columns:
         return [pc.scalar(True)] * table.num_rows
-    expressions = []
-    for row in range(table.num_rows):
-        parts = [_equals(name, column[row]) for name, column in columns]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole & part
-        expressions.append(whole)
-    return expressions
+    return [
+        reduce(and_, (_equals(name, column[row]) for name, column in columns))
+        for row in range(table.num_rows)
+    ]
 
 
 def _columns_in(snapshot: Snapshot) -> list[Field]:

@@ -201,7 +201,7 @@ def read_ahead(
     pool = ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="manifestcommit-read")
     ahead = _FetchedAhead(store, files, choose, all_columns, footers, pool)
     try:
-        yield from ahead
+        yield from iter(ahead.first, None)
     # nobody wants the rest; otherwise another thread may still decode what is being fetched
     except GeneratorExit:
         ahead.stop()
@@ -232,16 +232,13 @@ class _FetchedAhead:
         self._turn = threading.Lock()  # held by the thread that requests more
         self._is_stopped = False
 
-    def __iter__(self) -> Iterator[Portion]:
-        while (portion := self._first()) is not None:
-            yield portion
-
     def stop(self) -> None:
         """Make no further requests."""
         with self._turn:
             self._is_stopped = True
 
-    def _first(self) -> Portion | None:
+    def first(self) -> Portion | None:
+        """The next portion, whose bytes are held or on their way; None: there is none."""
         with self._turn:
             if not self._fill(wait=True):
                 return None

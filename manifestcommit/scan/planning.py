@@ -543,7 +543,10 @@ def unshared_entries(
 ) -> tuple[pa.Table, pa.Table]:
     """The live entries of both, in no particular order, without those of manifests that both list,
     which are not opened. [RD8]"""
-    shared = _shared_manifests(ctx, start, end)
+    shared = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
+    if shared:
+        gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
+        shared = {path for path in shared if gone_before.get(path, 0) == gone_after.get(path, 0)}
     own = [
         msgspec.structs.replace(
             snapshot, manifests=tuple(r for r in snapshot.manifests if r.path not in shared)
@@ -552,11 +555,3 @@ def unshared_entries(
     ]
     before, after = (entries_table(ctx, snapshot, in_order=False) for snapshot in own)
     return before, after
-
-
-def _shared_manifests(ctx: TableContext, start: Snapshot, end: Snapshot) -> frozenset[str]:
-    common = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
-    if not common:
-        return frozenset()
-    gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
-    return frozenset(path for path in common if gone_before.get(path, 0) == gone_after.get(path, 0))
