@@ -286,9 +286,13 @@ class _Compiler:
         return self._call("to_date", [part]) if kind == "date" else _cast(part, kind)
 
     def _typed_literal(self, node: Any) -> Typed:
-        if not getattr(node.this, "is_string", False):
+        """DATE '…' and its like: what has no zone of its own is a time in the session's zone."""
+        found = None
+        if getattr(node.this, "is_string", False):
+            found = _literal_as(self.typed(node.this), _type_of(node.to))
+        if found is None:
             raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
-        return _typed_literal(self.typed(node.this), _type_of(node.to))
+        return found
 
     def _function(self, node: Any) -> Typed:
         name = node.name.lower()
@@ -933,25 +937,11 @@ def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
     return [each.value for each in found] if is_same and _has_order(subject.type) else None
 
 
-def _typed_literal(part: Typed, kind: str) -> Typed:
-    """DATE '…' and its like: what has no zone of its own is a time in the session's zone."""
-    found = _literal_as(part, kind)
-    if found is None:
-        raise NotUnderstoodError(f"{kind.upper()} {part.value!r} is not understood without Spark")
-    return found
-
-
 def _digits(part: Typed) -> tuple[int, int]:
     """The digits and the scale of a number as a decimal; a literal has as many as it shows."""
     if part.is_literal and part.type in _INTEGERS:
         return len(str(abs(part.value))), 0
     return _parts(part.type)
-
-
-def _as_decimal(part: Typed, kind: str) -> pc.Expression:
-    if part.is_literal:
-        return _of(Decimal(part.value), kind).expression
-    return part.expression.cast(arrow_type(kind))
 
 
 def _compare(sign: str, left: Typed, right: Typed) -> Typed:
@@ -1077,6 +1067,9 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
             f"{left.type} {sign} {right.type} has more than {MAX_PRECISION} digits"
         )
     a, b = (
-        _as_decimal(each, f"decimal({p},{s})") for each, p, s in ((left, p1, s1), (right, p2, s2))
+        _of(Decimal(each.value), f"decimal({p},{s})").expression
+        if each.is_literal
+        else each.expression.cast(arrow_type(f"decimal({p},{s})"))
+        for each, p, s in ((left, p1, s1), (right, p2, s2))
     )
     return Typed(_CALCULATED[sign](a, b), f"decimal({digits},{scale})")

@@ -444,7 +444,7 @@ def _done(ctx: TableContext, head: Head, record: KeyRecord | None) -> Adoption |
             url=ctx.store.url,
             version=record.version,
             already_adopted=True,
-            partition_by=_names(snapshot),
+            partition_by=tuple(spelled(snapshot.schema, snapshot.partition_by)),
         )
     if UNFINISHED not in snapshot.properties:
         raise UsageError(
@@ -465,10 +465,6 @@ def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) 
             "was changed. Stop the jobs that write there; then add the files that came since with "
             "`add_files` of a job, and delete the rows that were deleted with `delete`"
         )
-
-
-def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    return tuple(spelled(snapshot.schema, snapshot.partition_by))
 
 
 class _Pending:
@@ -607,9 +603,10 @@ class _Pending:
         self._by = check_partition_by(self._schema, names)
         head = self._head
         if head is not None and head.snapshot.partition_by != self._by:
+            before = ", ".join(spelled(head.snapshot.schema, head.snapshot.partition_by))
             raise UsageError(
                 f"{self._ctx.store.url}: an earlier call began to adopt this folder as a table "
-                f"that is partitioned by {', '.join(_names(head.snapshot)) or 'nothing'}; say the "
+                f"that is partitioned by {before or 'nothing'}; say the "
                 "same now. Nothing was adopted."
             )
 

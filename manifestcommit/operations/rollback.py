@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -167,25 +167,13 @@ def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) 
 _NONE = KeyRecord(version=0, digest="")
 
 
-def rollback(
-    ctx: TableContext,
-    version: int | None = None,
-    *,
-    tag: str | None = None,
-    reason: str,
-    alone: bool = False,
-) -> Outcome:
-    """Restore the table to a readable version, in one commit; it conflicts with anything else that
-    is committed meanwhile. alone: undo joint commits in this table alone. [CF13] [MT14]
-
-    One request for the target, and one for each manifest and run that only one of the two versions
-    lists. Deletes nothing.
-    """
-    head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
-    return _dropping(commit(ctx, head, back), back.dropped)
+def undo(ctx: TableContext, head: Head, back: Rollback | Rewind) -> Outcome:
+    """Commit a rollback or a rewind as it was planned at this head. [CF13] [WM5]"""
+    return _dropping(commit(ctx, head, back), back)
 
 
-def _dropping(outcome: Outcome, keys: Iterable[str]) -> Outcome:
+def _dropping(outcome: Outcome, back: Rollback | Rewind) -> Outcome:
+    keys = back.dropped if isinstance(back, Rollback) else back.keys
     dropped = tuple(sorted(keys)) if outcome.committed else ()
     return msgspec.structs.replace(outcome, dropped_keys=dropped)
 
@@ -198,7 +186,13 @@ def plan_rollback(
     reason: str,
     alone: bool = False,
 ) -> tuple[Head, Rollback]:
-    """The latest version, and what a rollback would commit; nothing is written. [CF13]"""
+    """The latest version, and what would restore the table to a readable one, in one commit, which
+    conflicts with anything else that is committed meanwhile; nothing is written. alone: undo joint
+    commits in this table alone. [CF13] [MT14]
+
+    One request for the target, and one for each manifest and run that only one of the two versions
+    lists.
+    """
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:
@@ -313,25 +307,6 @@ def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str,
 # Sets a watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
 
 
-def rewind(
-    ctx: TableContext,
-    source: str,
-    to: Position,
-    *,
-    reason: str,
-    keep_keys: bool = False,
-    alone: bool = False,
-) -> Outcome:
-    """Set a source's watermark back with a commit of its own, and invalidate the keys whose
-    advances that undoes. alone: undo joint commits in this table alone. [WM5] [MT14]
-
-    One request for each version back to the one that last had this watermark. It conflicts if the
-    source moves meanwhile.
-    """
-    head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    return _dropping(commit(ctx, head, back), back.keys)
-
-
 def plan_rewind(
     ctx: TableContext,
     source: str,
@@ -341,7 +316,12 @@ def plan_rewind(
     keep_keys: bool = False,
     alone: bool = False,
 ) -> tuple[Head, Rewind]:
-    """The latest version, and what a rewind would commit; nothing is written. [WM5]"""
+    """The latest version, and what would set a source's watermark back and invalidate the keys
+    whose advances that undoes, in one commit, which conflicts if the source moves meanwhile.
+    Nothing is written. alone: undo joint commits in this table alone. [WM5] [MT14]
+
+    One request for each version back to the one that last had this watermark.
+    """
     head = ctx.open()
     have = head.snapshot.watermarks.get(source)
     if source not in head.snapshot.origins and have is None:
@@ -432,9 +412,7 @@ class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
         """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
         outcomes = commit_jointly(self.parts)
         return tuple(
-            _dropping(outcome, part.change.dropped)
-            if isinstance(part.change, Rollback)
-            else outcome
+            _dropping(outcome, part.change) if isinstance(part.change, Rollback) else outcome
             for outcome, part in zip(outcomes, self.parts, strict=True)
         )
 

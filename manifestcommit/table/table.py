@@ -26,7 +26,7 @@ from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
 from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
 from ..operations.gc import GcReport
-from ..operations.rollback import rewind, rollback, settle, tag, untag
+from ..operations.rollback import plan_rewind, plan_rollback, settle, tag, undo, untag
 from ..operations.upkeep_properties import retention_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..rows.row_change import RowOutcome
@@ -144,9 +144,10 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        return committed_or_raise(
-            rewind(self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
+        planned = plan_rewind(
+            self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone
         )
+        return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
     def rollback(
@@ -180,8 +181,8 @@ class Table(RowChanges, TableReads):
 
         Spec: CF13, WM6, KY7, MT14.
         """
-        outcome = rollback(self._ctx, version, tag=tag, reason=reason, alone=alone)
-        return committed_or_raise(outcome, self.url)
+        planned = plan_rollback(self._ctx, version, tag=tag, reason=reason, alone=alone)
+        return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
     def tag(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from tests.commits.tables import Lake, append, sound
+from tests.kit.tables import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback
+from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
+from tests.kit.tables import begin, job_on, memory, put_version, rollback, rows, session, write
 from tests.protocol.test_clock_skew import HOUR, chain
 
 from manifestcommit.commits.two_phase import commit_prepared
@@ -22,7 +22,6 @@ from manifestcommit.log.version_chain import Head, open_head, read_object
 from manifestcommit.operations import gc
 from manifestcommit.operations.adopt import UNFINISHED
 from manifestcommit.operations.gc import run
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy, horizon_of
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import ObjectInfo, Store

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 
 import pytest
-from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rewind, rows, session, write
 
 from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.commits.create_version import fenced_outcome
@@ -15,7 +15,6 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped
+from tests.kit.tables import rollback
 from tests.simulator.oracle import Oracle
 from tests.simulator.version_rules import State, Step, broken
 
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.format import object_names
-from manifestcommit.operations.rollback import plan_joint_rollback, rollback
+from manifestcommit.operations.rollback import plan_joint_rollback
 from manifestcommit.store import open_store
 from manifestcommit.testing.scheduler import Choices, Scheduler
 
