@@ -845,22 +845,10 @@ class _Listed(_Pending):
         """Inspect every listed file; errors name the unfit file. Nothing is written."""
         check_not_inside(self._ctx.store)
         self._schema, self._by = self._listed.schema, self._listed.partition_by
-        for file, inspected in prefetch(
+        for _, inspected in prefetch(
             self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
         ):
-            entry = inspected.result()
-            assert file.rewrite or entry.footer is not None
-            self._gathered.add(
-                FileFacts(
-                    path=file.path,
-                    rows=entry.rows,
-                    bytes=entry.bytes,
-                    footer=entry.footer,
-                    columns=dict(entry.columns),
-                    inside=dict(zip(self._names or (), entry.partition, strict=True)),
-                    rewrite=file.rewrite,
-                )
-            )
+            self._gathered.add(inspected.result())
             if progress is not None:
                 progress(self._gathered.rows, self._gathered.bytes)
         retired = tuple(sorted({*self._schema.retired, *self._unknown}))
@@ -870,22 +858,31 @@ class _Listed(_Pending):
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         return map(self._listed.named, super()._rows(path))
 
-    def _inspect(self, file: ListedFile) -> Entry:
+    def _inspect(self, file: ListedFile) -> FileFacts:
+        store, path, schema = self._ctx.store, file.path, self._listed.schema
         if file.rewrite:
-            store, path = self._ctx.store, file.path
-            name = f"{store.url}/{path}"
-            rows = count_fitting(name, self._rows(path), self._listed.schema)
-            return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
-        return inspect_file(
-            self._ctx.store,
-            file.path,
-            schema=self._listed.schema,
-            partition_by=self._listed.partition_by,
-            job="",
-            partition=file.partition,
-            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
-            outside=True,
-            unknown=self._unknown,
+            rows = count_fitting(f"{store.url}/{path}", self._rows(path), schema)
+            entry = Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
+        else:
+            entry = inspect_file(
+                store,
+                path,
+                schema=schema,
+                partition_by=self._listed.partition_by,
+                job="",
+                partition=file.partition,
+                bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+                outside=True,
+                unknown=self._unknown,
+            )
+        return FileFacts(
+            path=path,
+            rows=entry.rows,
+            bytes=entry.bytes,
+            footer=entry.footer,
+            columns=dict(entry.columns),
+            inside=dict(zip(self._names or (), entry.partition, strict=True)),
+            rewrite=file.rewrite,
         )
 
 

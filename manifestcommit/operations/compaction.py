@@ -650,7 +650,7 @@ def _chosen(
     assert aim.choice is not None
     try:
         executor, condition = aim.choice.by_language(aim.where, by)
-        wanted = executor.chosen(pa.table(columns), by, condition)
+        wanted = executor.chosen(pa.table(columns), condition)
     except UsageError as error:
         if error.argument is not None:
             raise

@@ -98,9 +98,6 @@ class ReachableObjects:
         self.files = Names()
         self._inlined: frozenset[str] = frozenset()
 
-    def __contains__(self, name: str) -> bool:
-        return bool(self.among((name,)))
-
     def among(self, names: Sequence[str]) -> frozenset[str]:
         """The names that are reached. Two files with equal hashes count as one: a file may be kept
         because of another, but none is lost."""

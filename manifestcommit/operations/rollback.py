@@ -403,18 +403,13 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
 # Rolls several tables back by one joint commit. [MT14]
 
 
-class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollback of several tables, of which nothing is committed yet."""
-
-    parts: tuple[TablePart, ...]
-
-    def commit(self) -> tuple[Outcome, ...]:
-        """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
-        outcomes = commit_jointly(self.parts)
-        return tuple(
-            _dropping(outcome, part.change) if isinstance(part.change, Rollback) else outcome
-            for outcome, part in zip(outcomes, self.parts, strict=True)
-        )
+def undo_together(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
+    """Roll all tables back as planned, or none; one outcome for each. [MT1] [MT14]"""
+    outcomes = commit_jointly(parts)
+    return tuple(
+        _dropping(outcome, part.change) if isinstance(part.change, Rollback) else outcome
+        for outcome, part in zip(outcomes, parts, strict=True)
+    )
 
 
 def plan_joint_rollback(
@@ -423,7 +418,7 @@ def plan_joint_rollback(
     *,
     reason: str,
     settle: bool = True,
-) -> JointRollback:
+) -> list[TablePart]:
     """The rollback of each table to its target, a version or a tag; nothing of it is written, but
     attempts of joint commits that their coordinators left are aborted. UsageError where the targets
     hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
@@ -444,7 +439,7 @@ def plan_joint_rollback(
     for ctx, (head, back) in zip(contexts, plans, strict=True):
         change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
         parts.append(TablePart(ctx=ctx, head=head, change=change))
-    return JointRollback(parts=tuple(parts))
+    return parts
 
 
 def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) -> None:

@@ -175,11 +175,11 @@ class RowExecutor(Protocol):
         """The condition; UsageError, with the name of the argument, if it is not one."""
         ...
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
-        """For each partition, a row each, whether it is true. schema: partition columns."""
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
+        """For each partition, a row each, whether it is true."""
         ...
 
-    def deleting(self, condition: Condition, schema: Schema) -> Any:
+    def deleting(self, condition: Condition) -> Any:
         """The rule by which rows are deleted for which the condition is true."""
         ...
 
@@ -307,6 +307,13 @@ def is_for_spark(size: int) -> bool:
     return size > SPARK_FROM_BYTES and running_session() is not None
 
 
+class Selecting(NamedTuple):
+    """A condition, and who evaluates it."""
+
+    executor: RowExecutor
+    condition: Condition
+
+
 class ExecutorChoice:
     """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
     where it is not installed; is_given: the caller chose Spark. [RC8]"""
@@ -316,42 +323,31 @@ class ExecutorChoice:
     ) -> None:
         self._here, self._make_spark, self._is_given = here, spark, is_given
 
-    def by_language(self, where: Any, schema: Schema) -> tuple[RowExecutor, Condition]:
+    def by_language(self, where: Any, schema: Schema) -> Selecting:
         """This process, unless Spark was chosen or is needed to understand the condition."""
         if not self._is_given:
             try:
-                return self._here, self._here.understand(where, schema)
+                return Selecting(self._here, self._here.understand(where, schema))
             except NotUnderstoodError as error:
                 if running_session() is None:
                     raise needs_spark(where, "where", error) from error
         spark = self._make_spark()
-        return spark, spark.understand(where, schema)
+        return Selecting(spark, spark.understand(where, schema))
 
-    def by_size(
-        self,
-        entries: pa.Table,
-        what: str,
-        executor: RowExecutor,
-        wanted: Condition,
-        schema: Schema,
-    ) -> tuple[RowExecutor, Condition]:
-        """The executor for these files, with the condition as it evaluates it: what is large is
-        left to an active session."""
-        size = size_of(entries)
+    def by_size(self, entries: pa.Table, what: str, selecting: Selecting) -> Selecting:
+        """Who reads and rewrites these files, with the condition as it evaluates it: what is large
+        is left to an active session."""
+        size, (executor, condition) = size_of(entries), selecting
         if executor is self._here and is_for_spark(size):
-            executor = self._make_spark()
-            wanted = executor.understand(wanted.given, schema)
+            spark = self._make_spark()
+            selecting = Selecting(spark, spark.understand(condition.given, condition.schema))
         room = "Spark"
-        if executor is self._here:
+        if selecting.executor is self._here:
             room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
-        LOG.info(
-            "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s",
-            what,
-            entries.num_rows,
-            size / 1e6,
-            room,
-        )
-        return executor, wanted
+        told = (what, entries.num_rows, size / 1e6, room)
+        text = "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s"
+        LOG.info(text, *told)
+        return selecting
 
     def of_merge(self, size: int) -> RowExecutor:
         """Spark, if chosen, or if active and the table is large. size: its bytes."""
@@ -385,11 +381,11 @@ class ArrowRows:
     def understand(self, where: Any, schema: Schema) -> Condition:
         return understand(where, schema, "where")
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
         with evaluating(condition.given):
             return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
 
-    def deleting(self, condition: Condition, schema: Schema) -> Rules:
+    def deleting(self, condition: Condition) -> Rules:
         return Rules([Rule(condition.given, condition.form)])
 
     def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import check_rows
-from ..filter import predicate
+from ..filter.predicate import columns_of as predicate_columns
+from ..filter.predicate import is_understood
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
@@ -44,7 +45,7 @@ from .find import (
     Counts,
     ExecutorChoice,
     Found,
-    RowExecutor,
+    Selecting,
     apply,
     finish,
     found_in,
@@ -80,14 +81,13 @@ def delete_where(
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
-    executor, wanted = choice.by_language(condition, change.snapshot.schema)
-    entries = _examined(change, wanted)
-    counts = _by_partition(change, executor, wanted, entries)
+    selecting = choice.by_language(condition, change.snapshot.schema)
+    entries = _examined(change, selecting.condition)
+    counts = _by_partition(change, selecting, entries)
     if counts is None:
-        executor, wanted = choice.by_size(
-            entries, "delete", executor, wanted, change.snapshot.schema
-        )
-    rule = executor.deleting(wanted, change.snapshot.schema)
+        selecting = choice.by_size(entries, "delete", selecting)
+    executor, wanted = selecting
+    rule = executor.deleting(wanted)
     found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
@@ -114,7 +114,7 @@ def update_where(
     )
     wanted = understood_here(condition, schema, "where")
     entries, executor = _examined(change, wanted), ArrowRows(ctx)
-    counts = _by_partition(change, executor, wanted, entries)
+    counts = _by_partition(change, Selecting(executor, wanted), entries)
     if counts is not None:
         counts = {path: (rows, 0) for path, (_, rows) in counts.items()}
     rule = Rules([Rule(wanted.given, wanted.form, new)])
@@ -219,22 +219,22 @@ def overwrite_where(
         if change.already_committed:
             return finish(change)
         missing = _fit_columns(change, data, merge_schema)
-        schema = change.snapshot.schema
-        executor, wanted = choice.by_language(condition, schema)
+        selecting = choice.by_language(condition, change.snapshot.schema)
         change.rest_on(data.marks)
-        entries = _examined(change, wanted)
+        entries = _examined(change, selecting.condition)
         with change.trial() if dry_run else nullcontext():
             new = _stage(change, data)
-            _check_inside(change, executor, wanted, new)
-            counts = _by_partition(change, executor, wanted, entries)
+            _check_inside(change, selecting, new)
+            counts = _by_partition(change, selecting, entries)
             if counts is None:
-                executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, schema)
-                rule = executor.deleting(wanted, schema)
+                selecting = choice.by_size(entries, "overwrite", selecting)
+            executor, wanted = selecting
+            rule = executor.deleting(wanted)
+            if counts is None:
                 counts = executor.find(change, entries, rule, keep=not dry_run)
             gone = sum(rows for _, rows in counts.values())
             if missing and 0 < gone == _rows(planning.entries_table(ctx, change.snapshot)):
                 check_missing(missing, change.snapshot.properties, whole=True)
-            rule = executor.deleting(wanted, schema)
             found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
         return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
@@ -248,19 +248,17 @@ def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
-def _by_partition(
-    change: RowChange, executor: RowExecutor, wanted: Condition, entries: pa.Table
-) -> Counts | None:
+def _by_partition(change: RowChange, selecting: Selecting, entries: pa.Table) -> Counts | None:
     """How many rows of each file match, as if they were deleted, if no file has to be read for
     that: partition values alone decide, or there is no file; else None. [RC2]"""
     if not entries.num_rows:
         return {}
+    wanted = selecting.condition
     # a transform says nothing of single values of its column
     every = partition_fields(change.snapshot.schema, change.snapshot.partition_by)
     fields = [each for each in every if each.id <= MAX_FIELD_ID]
-    if not predicate.is_understood(wanted.predicate) or not predicate.columns_of(
-        wanted.predicate
-    ) <= {(field.name,) for field in fields}:
+    known = {(field.name,) for field in fields}
+    if not is_understood(wanted.predicate) or not predicate_columns(wanted.predicate) <= known:
         return None
     columns = [
         values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
@@ -274,7 +272,7 @@ def _by_partition(
     names = [field.name for field in fields]
     if not fields:  # some column, to have rows
         arrays, names = [pa.nulls(1)], ["nothing"]
-    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
+    chosen = selecting.executor.chosen(pa.table(arrays, names), wanted)
     goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
     paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
     return {
@@ -332,15 +330,12 @@ def _rows(entries: pa.Table) -> int:
     return pc.sum(entries.column("rows")).as_py() or 0
 
 
-def _check_inside(
-    change: RowChange, executor: RowExecutor, wanted: Condition, new: pa.Table
-) -> None:
+def _check_inside(change: RowChange, selecting: Selecting, new: pa.Table) -> None:
     """UsageError unless the condition is true for every row of the data, as it is stored: a rerun
     would duplicate the others. [RC10]"""
-    inside = _by_partition(change, executor, wanted, new)
+    inside, (executor, wanted) = _by_partition(change, selecting, new), selecting
     if inside is None:
-        rule = executor.deleting(wanted, change.snapshot.schema)
-        inside = executor.find(change, new, rule)
+        inside = executor.find(change, new, executor.deleting(wanted))
     rows = _rows(new)
     outside = rows - sum(count for _, count in inside.values())
     if outside:

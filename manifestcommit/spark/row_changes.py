@@ -181,10 +181,12 @@ class SparkRows:
     def understand(self, where: Any, schema: Schema) -> Condition:
         wanted = understand(self._spark, where, schema, "where")
         check_repeatable(self._spark, where, wanted.given, schema, "where")
-        return Condition(given=where, predicate=wanted.predicate, form=wanted)
+        return Condition(schema=schema, given=where, predicate=wanted.predicate, form=wanted)
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
         """Spark itself evaluates it for partitions: it is not interpreted twice."""
+        there = {*partitions.column_names}
+        schema = Schema(fields=tuple(f for f in condition.schema.fields if f.name in there))
         number = free_name("number", schema)
         numbers = pa.array(range(partitions.num_rows), pa.int64())
         struct = StructType([StructField(number, LongType()), *spark_schema(schema)])
@@ -195,8 +197,8 @@ class SparkRows:
             hits = {row[0] for row in df.select(F.col(number)).collect()}
         return [row in hits for row in range(partitions.num_rows)]
 
-    def deleting(self, condition: Condition, schema: Schema) -> Deleting:
-        return Deleting(condition, needed_columns(schema, condition.predicate))
+    def deleting(self, condition: Condition) -> Deleting:
+        return Deleting(condition, needed_columns(condition.schema, condition.predicate))
 
     def find(
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
