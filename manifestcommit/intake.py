@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from .errors import ManifestCommitError, NotATableError, UnsupportedTypeError, UsageError
 from .export.delta_export import is_of_table
-from .files.foreign_footer import open_foreign
+from .files.foreign_file import opened
 from .format.fields import (
     PRIMITIVES,
     ArrayType,
@@ -263,18 +263,9 @@ def _stored(
 
 def _footers(ctx: TableContext, paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
     def columns(path: str) -> pa.Schema:
-        try:
-            with ctx.store.open_input(path) as stream:
-                return open_foreign(stream)[0].schema_arrow
-        except FileNotFoundError:
-            raise UsageError(
-                f"{ctx.store.url}/{path} is listed and is not there. Nothing was adopted"
-            ) from None
-        except (pa.ArrowException, OSError) as error:
-            raise UsageError(
-                f"{ctx.store.url}/{path} cannot be read as a Parquet file: {error}. Nothing "
-                "was adopted"
-            ) from error
+        gone = f"{ctx.store.url}/{path} is listed and is not there. Nothing was adopted"
+        with opened(ctx.store, path, gone, ". Nothing was adopted") as (file, _, _):
+            return file.schema_arrow
 
     return zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
 

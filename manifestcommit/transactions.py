@@ -29,7 +29,7 @@ from .errors import (
 )
 from .job import Job, Path, begin
 from .log.table_context import TableContext
-from .operations.rollback import plan_joint_rollback
+from .operations.rollback import plan_joint_rollback, undo_together
 from .rows.clauses import Condition as RowsRead
 from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
@@ -273,7 +273,8 @@ def rollback_together(
             raise wrong("versions", target, expected, example)
     opened = _opened(list(versions), storage_options)
     contexts = [table._ctx.noting(message, metadata) for table in opened]
-    outcomes = plan_joint_rollback(contexts, list(versions.values()), reason=reason).commit()
+    planned = plan_joint_rollback(contexts, list(versions.values()), reason=reason)
+    outcomes = undo_together(planned)
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 

@@ -361,11 +361,12 @@ class _Cloning:
         if (own.expired, own.tags) != (source.expired, source.tags):
             return
         export_before_deletion(self._to, own)
-        counts, cut_s = gc.GcCounts(), self._to.env.now_us() / 1e6 - retention_of(own).grace_s
+        now_s, counts = self._to.env.now_us() / 1e6, gc.GcCounts()
+        task = gc.GcTask(self._to, retention_of(own), now_s, progress=self._say)
         if own.fence != self._fence:
-            gc.sweep(self._to, cut_s, counts, self._say)
+            gc.sweep(task, counts)
         if EXPORT_FORMATS in own.properties:
-            gc.delete_exports(self._to, own, cut_s, counts)
+            gc.delete_exports(task, own, counts)
         self._counts["deleted"] = sum(total.count for total in counts.tallies.values())
 
     # --- objects

@@ -417,7 +417,7 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
         settle=False,  # a plan writes nothing
     )
     tables, version = [], 0
-    for part in planned.parts:
+    for part in planned:
         assert isinstance(part.change, Rollback)
         check_alone(part.url, part.head, part.change)
         effects = _effects(part.head, part.change)

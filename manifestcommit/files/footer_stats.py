@@ -238,7 +238,7 @@ def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> Colum
     """Texts, or bytes, no longer than bounds are: a cut upper one is rounded up."""
     is_cut, least, most = len(high) > BOUND_LENGTH, low[:BOUND_LENGTH], high[:BOUND_LENGTH]
     if is_cut:
-        most = _rounded_up_text(most) if type == "string" else _rounded_up_bytes(most)
+        most = values.after_prefix(most) if type == "string" else _rounded_up_bytes(most)
     if type == "binary":
         least, most = values.encode(least, type), values.encode(most, type)
     return msgspec.structs.replace(
@@ -248,17 +248,6 @@ def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> Colum
         min_cut=len(low) > BOUND_LENGTH,
         max_cut=is_cut and most is not None,
     )
-
-
-def _rounded_up_text(prefix: str) -> str | None:
-    """The smallest text of this length above all that start with `prefix`; None: there is none."""
-    for index in reversed(range(len(prefix))):
-        following = ord(prefix[index]) + 1
-        if following == 0xD800:
-            following = 0xE000  # surrogates are not text
-        if following <= 0x10FFFF:
-            return prefix[:index] + chr(following)
-    return None
 
 
 def _rounded_up_bytes(prefix: bytes) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -10,7 +11,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -40,9 +40,17 @@ from ..format.fields import (
     walk,
 )
 from ..format.object_names import UnsafePathError, check_path
-from ..format.partitioning import NULL_FOLDER, parse_static
+from ..format.partitioning import folder_values, parse
 from ..format.transforms import maker, partition_fields, source_of
-from ..format.values import FIELD_ID, SPARK_SCHEMA, Conformer, from_arrow, is_list, plain_type
+from ..format.values import (
+    FIELD_ID,
+    SPARK_SCHEMA,
+    Conformer,
+    from_arrow,
+    is_list,
+    is_plain_variant,
+    plain_type,
+)
 from ..store.base import ObjectInfo, Store
 from .footer_stats import Path, column_stats, parquet_columns, tracked_leaves
 from .foreign_footer import open_foreign
@@ -76,7 +84,7 @@ def inspect_file(
         raise UsageError(str(error)) from error
     name = f"{store.url}/{path}"
     gone = f"There is no file {name}. Nothing was added."
-    with _opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
+    with opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
         _refuse_deletes(name, parquet, "Nothing was added")
         file = _Candidate(name, parquet, schema, partition_by)
         file.check_columns(unknown)
@@ -98,12 +106,12 @@ def inspect_file(
 def footer_schema(store: Store, path: str) -> pa.Schema:
     """The columns of a Parquet file, for a table without any. One or two ranged reads. [AF1]"""
     gone = f"There is no file {store.url}/{path}. Nothing was added."
-    with _opened(store, path, gone, ". Nothing was added.") as (file, _, _):
+    with opened(store, path, gone, ". Nothing was added.") as (file, _, _):
         return _with_int96_instants(file)
 
 
 @contextlib.contextmanager
-def _opened(
+def opened(
     store: Store, path: str, gone: str, outcome: str = ""
 ) -> Iterator[tuple[pq.ParquetFile, FooterRef, int]]:
     """The file, its footer and its length. gone: the text of the UsageError where it is not there;
@@ -133,18 +141,18 @@ class UnreadableFileError(UsageError):
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a file, for a table that is to be created. schema: its columns, with the ids
-    that they will have; inside: the one value of each partition column in it; rewrite: whether its
-    rows are to go into new files. [AF2]"""
+    """The contents of a file that is adopted. inside: the one value of each partition column in it;
+    folders: partition values of its folders; rewrite: its rows go into new files instead; footer:
+    None: that was never noted, since they do. [AF2]"""
 
     path: str
     rows: int
     bytes: int
-    footer: FooterRef
-    schema: Schema
+    footer: FooterRef | None
     columns: dict[int, ColumnStats]
     inside: dict[str, WireValue]
-    rewrite: bool
+    folders: dict[str, str | None] = {}
+    rewrite: bool = False
 
 
 def read_facts(
@@ -152,12 +160,13 @@ def read_facts(
     info: ObjectInfo,
     *,
     columns_of: Callable[[pq.ParquetFile], Schema],
+    folders: dict[str, str | None],
     partition_names: Sequence[str],
     bounds_columns: int,
     rewrite: bool,
-) -> FileFacts:
-    """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
-    an error that names it. One or two ranged reads. [AF2]
+) -> tuple[Schema, FileFacts]:
+    """Return the columns and the contents of a Parquet file if every reader of a table can read it;
+    otherwise raise an error that names it. One or two ranged reads. [AF2]
 
     columns_of: maps a schema from `own_columns` to one with the caller's ids. UnreadableFileError
     if it is not a Parquet file. A partition column in the file must be constant there; it is read
@@ -166,7 +175,7 @@ def read_facts(
     """
     name = f"{store.url}/{info.name}"
     gone = f"{name} was removed while it was looked at. Nothing was adopted; run it again."
-    with _opened(store, info.name, gone) as (parquet, footer, size):
+    with opened(store, info.name, gone) as (parquet, footer, size):
         if size != info.size_bytes:
             raise UsageError(
                 f"{name} was replaced while it was looked at. Nothing was adopted; run "
@@ -189,14 +198,14 @@ def read_facts(
             and isinstance(field.type, str)
             and not is_rewritten
         }
-        return FileFacts(
+        return schema, FileFacts(
             path=info.name,
             rows=file.rows,
             bytes=size,
             footer=footer,
-            schema=schema,
             columns={} if is_rewritten else file.column_stats(bounds_columns),
             inside=inside,
+            folders=folders,
             rewrite=is_rewritten,
         )
 
@@ -219,7 +228,7 @@ def read_rows(store: Store, path: str) -> Iterator[pa.RecordBatch]:
     gone = (
         f"{store.url}/{path} was removed while it was rewritten. Nothing was adopted; run it again."
     )
-    with _opened(store, path, gone) as (file, _, _):
+    with opened(store, path, gone) as (file, _, _):
         yield from _batches(file)
 
 
@@ -234,14 +243,23 @@ def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) 
     return rows
 
 
+def _int96_paths(file: pq.ParquetFile, name: str = "it", outcome: str = "") -> frozenset[Path]:
+    """The columns that are INT96; SchemaMismatchError where it is not known which are."""
+    columns = parquet_columns(file.schema_arrow)
+    if len(columns) != len(file.schema):  # the positions would be wrong
+        raise SchemaMismatchError(f"{name} has columns that Arrow cannot distinguish.{outcome}")
+    return frozenset(
+        column.path
+        for column in columns
+        if file.schema.column(column.position).physical_type == "INT96"
+    )
+
+
 def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
     """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
-    old = {column.path for column in file.schema if column.physical_type == "INT96"}
+    instant, old = pa.timestamp("us", "UTC"), _int96_paths(file)
     return pa.schema(
-        [
-            field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
-            for field in file.schema_arrow
-        ]
+        [field.with_type(instant) if (field.name,) in old else field for field in file.schema_arrow]
     )
 
 
@@ -262,11 +280,12 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     INT96 is an instant, as Spark writes it. nanoseconds: take them for microseconds. [AF2] [SC2]"""
     ids = itertools.count(_FAR).__next__
     arrow: pa.Schema = file.schema_arrow
-    declared = _declared(file, arrow.names)
+    declared = _spark_fields(file)
     fields = []
     for column in arrow:
-        plain = pa.schema([column])
-        spark = relaxed(declared[column.name]) if column.name in declared else None
+        plain, spark = pa.schema([column]), None
+        if (said := declared.get(column.name)) is not None:
+            spark = relaxed(from_spark({"type": "struct", "fields": [said]}, ids))
         # A variant that is not stored in its two members does not match its storage type: it is
         # refused below.
         if spark is None or not (
@@ -275,12 +294,7 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
         ):
             spark = relaxed(from_arrow(plain, ids))
         fields.append(spark.fields[0])
-    leaves = parquet_columns(arrow)
-    if len(leaves) != len(file.schema):
-        raise SchemaMismatchError("it has columns that Arrow cannot distinguish.")
-    instants = frozenset(
-        leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
-    )
+    instants = _int96_paths(file)
 
     def typed(path: Path, field: Field) -> Field:
         return msgspec.structs.replace(field, type="timestamp") if path in instants else field
@@ -290,19 +304,13 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     return schema
 
 
-def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
-    """Name -> its declaration in Spark's schema in the footer, for columns of the file."""
+def _spark_fields(file: pq.ParquetFile) -> dict[str, Any]:
+    """Name -> what Spark's own schema in the footer declares for a top-level column."""
     try:
-        members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
-        given = {member["name"]: member for member in members}
+        fields = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+        return {field["name"]: field for field in fields if "type" in field}
     except (ValueError, KeyError, TypeError):
         return {}
-    ids = itertools.count(_FAR).__next__
-    return {
-        name: from_spark({"type": "struct", "fields": [given[name]]}, ids)
-        for name in names
-        if name in given
-    }
 
 
 def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
@@ -314,11 +322,9 @@ def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
     return True
 
 
-class _Input:
-    """The file as Arrow reads it. Arrow's own errors concern the content; those of the stream below
-    come from the store. [ST5]"""
-
-    closed = False
+class _Input(io.RawIOBase):
+    """The file as Arrow reads it, which does not close it. Arrow's own errors concern the content;
+    those of the stream below come from the store. [ST5]"""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
@@ -334,23 +340,11 @@ class _Input:
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._stream.seek(offset, whence)
 
-    def tell(self) -> int:
-        return self._stream.tell()
-
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Does nothing: this stream is read only."""
-
-    def close(self) -> None:
-        """Does nothing: the opener closes the stream."""
 
 
 class _Candidate:
@@ -370,7 +364,7 @@ class _Candidate:
         self._found: pa.Schema = file.schema_arrow
         self._inside = {field.name: field for field in self._found}
         self._partition_fields = partition_fields(schema, partition_by)
-        self._int96 = self._int96_paths()
+        self._int96 = _int96_paths(file, name, " Nothing was added; rewrite it.")
         self.rows: int = self._metadata.num_rows
 
     def check_columns(self, unknown: set[str] | None = None) -> None:
@@ -451,20 +445,6 @@ class _Candidate:
             )
         return given[index] if given is not None else self._from_folder(field, path)
 
-    def _int96_paths(self) -> frozenset[tuple[str, ...]]:
-        columns = parquet_columns(self._found)
-        if len(columns) != self._metadata.num_columns:  # the positions would be wrong
-            raise SchemaMismatchError(
-                f"{self._name} has columns that Arrow cannot distinguish. Nothing was added; "
-                "rewrite it."
-            )
-        parquet = self._metadata.schema
-        return frozenset(
-            column.path
-            for column in columns
-            if parquet.column(column.position).physical_type == "INT96"
-        )
-
     def _check_members(
         self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
     ) -> None:
@@ -519,11 +499,12 @@ class _Candidate:
         if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
             # Both are stored as the same plain numbers. Only Spark's schema says whether, for
             # example, they are whole hours.
-            return bool(self._spark_type(path) == wanted) or (
+            said = _spark_fields(self._file).get(path[0], {}) if len(path) == 1 else {}
+            return bool(said.get("type") == wanted) or (
                 type != pa.int64() and wanted == "interval day to second"
             )
         if wanted == "variant":
-            return _is_variant_storage(type)
+            return is_plain_variant(type)  # one that is shredded has more members
         if path in self._int96:
             return wanted == "timestamp"
         if pa.types.is_timestamp(type) and type.unit not in self._units:
@@ -535,14 +516,6 @@ class _Candidate:
         except UnsupportedTypeError:
             return False
         return read_as == wanted or can_widen(read_as, wanted)
-
-    def _spark_type(self, path: tuple[str, ...]) -> Any:
-        """What Spark's own schema in the footer declares for a top-level column."""
-        try:
-            fields = json.loads((self._metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
-            return next(field["type"] for field in fields if (field["name"],) == path)
-        except (ValueError, KeyError, TypeError, StopIteration):
-            return None
 
     def _check_nulls(self, field: Field, member: pa.Field) -> None:
         if not _may_break_promise(member, field):
@@ -603,26 +576,18 @@ class _Candidate:
                 raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
 
     def _from_folder(self, field: Field, path: str) -> WireValue:
-        components = (component.partition("=") for component in path.split("/")[:-1])
-        texts = {
-            text
-            for name, equals, text in components
-            if equals and unquote(name) in (field.file_name, field.name)
-        }
-        if len(texts) != 1:
+        try:
+            folders = folder_values(path)
+            (name,) = {field.file_name, field.name} & folders.keys()
+        except ValueError:
             raise self._mismatch(
                 (field.file_name,),
                 "partitions the table, but neither the file nor its folders have its value",
-            )
-        text = texts.pop()
-        if text == NULL_FOLDER:
-            return None
+            ) from None
         try:
-            return parse_static(
-                self._schema, (field.id,), {field.name: unquote(text, errors="strict")}
-            )[field.id]
+            return parse(self._schema, field.id, folders[name])
         except ValueError as error:
-            what = f"has the folder value {text!r}, which is no {type_text(field.type)}"
+            what = f"has the folder value {folders[name]!r}, which is no {type_text(field.type)}"
             raise self._mismatch((field.file_name,), what) from error
 
     def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
@@ -661,17 +626,6 @@ def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
             return _may_break_promise(type.item_field, wanted.type.value)
         case _:
             return False
-
-
-def _is_variant_storage(type: pa.DataType) -> bool:
-    """True for exactly the two members in which Spark stores a variant; a shredded variant has
-    more, and not every reader supports it."""
-    if not pa.types.is_struct(type) or sorted(child.name for child in type) != [
-        "metadata",
-        "value",
-    ]:
-        return False
-    return all(pa.types.is_binary(plain_type(child.type)) for child in type)
 
 
 def _field_id(field: pa.Field) -> int | None:

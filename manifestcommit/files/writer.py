@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import math
 import time
 from collections import Counter, OrderedDict, deque
@@ -553,22 +554,21 @@ class _DataFile:
             self._writer.close()  # otherwise its destructor would close it
 
 
-class _HashingSink:
+class _HashingSink(io.RawIOBase):
     """A stream into the store that counts and hashes its bytes. [DF3]"""
 
     def __init__(self, stream: Output, name: str) -> None:
         self._stream, self._name = stream, name
         self._hash = hashlib.sha256()
-        self._discarded = False
+        self._is_over = self._is_discarded = False
         self.bytes = 0
-        self.closed = False
 
     @property
     def digest(self) -> str:
         return codec.digest_of(self._hash)
 
-    def write(self, data: bytes) -> int:
-        if self._discarded:
+    def write(self, data: Any) -> int:
+        if self._is_discarded:
             return len(data)
         with self._told():
             written = self._stream.write(data)
@@ -583,31 +583,22 @@ class _HashingSink:
     def tell(self) -> int:
         return self.bytes
 
-    def flush(self) -> None:
-        """Does nothing: only `complete` makes the object durable."""
+    def writable(self) -> bool:
+        return True
 
     def close(self) -> None:
         """Does nothing: pyarrow's destructor calls it, also for a file that was discarded."""
 
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
     def complete(self) -> None:
         """Close the stream; the object is whole and durable when this returns. [DF2]"""
-        if not self.closed:
+        if not self._is_over:
             with self._told():
                 self._stream.close()
-            self.closed = True
+            self._is_over = True
 
     def discard(self) -> None:
-        if not self.closed and not self._discarded:
-            self._discarded = True
+        if not self._is_over and not self._is_discarded:
+            self._is_discarded = True
             with contextlib.suppress(Exception):
                 self._stream.discard()
 

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -32,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
-from ..format.entries import Entry
+from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column
 from ..format.fields import (
     EXACT,
@@ -49,7 +48,7 @@ from ..format.fields import (
 )
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.transforms import partition_fields
-from ..format.values import decode, encode
+from ..format.values import after_prefix, decode, encode
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -119,9 +118,8 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     why: str
 
 
-Predicate: TypeAlias = (
-    And | Or | Not | Compare | IsIn | IsNull | IsNan | StartsWith | Constant | Unknown
-)
+_OfColumn: TypeAlias = Compare | IsIn | IsNull | IsNan | StartsWith
+Predicate: TypeAlias = And | Or | Not | _OfColumn | Constant | Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +128,14 @@ class ColumnBounds:
 
     min, max: typed like the column; every value that is neither null nor NaN is between them.
     They need not occur in the file, so a truncated bound needs no mark. nulls: rows in which the
-    column, or a struct around it, is null. nans: rows with NaN. For a partition value v: min = max
-    = v, nulls 0; for a null partition value: min, max null, nulls = rows.
+    column, or a struct around it, is null. nans: rows with NaN; None: it has none. For a partition
+    value v: min = max = v, nulls 0; for a null partition value: min, max null, nulls = rows.
     """
 
     min: pa.Array
     max: pa.Array
     nulls: pa.Array
-    nans: pa.Array
+    nans: pa.Array | None = None
 
 
 class ColumnSource(Protocol):
@@ -153,28 +151,26 @@ class ColumnSource(Protocol):
         ...
 
 
-def columns_of(predicate: Predicate) -> frozenset[ColumnPath]:
-    """Every column that the predicate names: the only ones that `may_match` asks for."""
+def _leaves(predicate: Predicate) -> Iterator[Predicate]:
+    """The predicates of which it is made by And, Or and Not."""
     match predicate:
         case And(args=args) | Or(args=args):
-            return frozenset().union(*(columns_of(arg) for arg in args))
+            for arg in args:
+                yield from _leaves(arg)
         case Not(arg=arg):
-            return columns_of(arg)
-        case Constant() | Unknown():
-            return frozenset()
+            yield from _leaves(arg)
         case _:
-            return frozenset((predicate.column,))
+            yield predicate
+
+
+def columns_of(predicate: Predicate) -> frozenset[ColumnPath]:
+    """Every column that the predicate names: the only ones that `may_match` asks for."""
+    return frozenset(leaf.column for leaf in _leaves(predicate) if isinstance(leaf, _OfColumn))
 
 
 def is_understood(predicate: Predicate) -> bool:
     """Whether no part of it is `Unknown`."""
-    match predicate:
-        case And(args=args) | Or(args=args):
-            return all(is_understood(arg) for arg in args)
-        case Not(arg=arg):
-            return is_understood(arg)
-        case _:
-            return not isinstance(predicate, Unknown)
+    return not any(isinstance(leaf, Unknown) for leaf in _leaves(predicate))
 
 
 def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
@@ -232,7 +228,7 @@ class _Files:
         kind = bounds.min.type
         has_value = _possible(pc.less(bounds.nulls, self.rows))
         has_nan, has_number = self.all(False), has_value
-        if pa.types.is_floating(kind):
+        if pa.types.is_floating(kind) and bounds.nans is not None:
             has_nan = pc.and_(has_value, _possible(pc.greater(bounds.nans, 0)))
             not_numbers = pc.add(bounds.nulls, bounds.nans)
             has_number = pc.and_(has_value, _possible(pc.less(not_numbers, self.rows)))
@@ -241,7 +237,6 @@ class _Files:
             min=_comparable(bounds.min, _plain(kind)),
             max=_comparable(bounds.max, _plain(kind)),
             nulls=bounds.nulls,
-            nans=bounds.nans,
         )
         return _Facts(kind, plain, has_null, has_value, has_nan, has_number)
 
@@ -282,9 +277,7 @@ def _some(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
     return reduce(pc.or_, masks, files.all(False))
 
 
-def _leaf(
-    node: Compare | IsIn | IsNull | IsNan | StartsWith, facts: _Facts, files: _Files
-) -> _Outcomes:
+def _leaf(node: _OfColumn, facts: _Facts, files: _Files) -> _Outcomes:
     match node:
         case IsNull():
             return _Outcomes(facts.has_null, facts.has_value)
@@ -404,7 +397,7 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
         return _Outcomes(facts.has_value, facts.has_value)
     lower, upper = facts.bounds.min, facts.bounds.max
     true, inside = pc.greater_equal(upper, literal.low), pc.greater_equal(lower, literal.low)
-    end = _after_prefix(prefix)
+    end = after_prefix(prefix)
     if end is not None:
         true = pc.and_kleene(true, pc.less(lower, end))
         inside = pc.and_kleene(inside, pc.less(upper, end))
@@ -584,16 +577,6 @@ def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
     return (since - doubt) // unit, -(-(since + doubt) // unit)
 
 
-def _after_prefix(prefix: str) -> str | None:
-    """The smallest text above every text with this prefix; None if there is none."""
-    for at in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[at])
-        if code < sys.maxunicode:
-            # skip the surrogates, which are not text
-            return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
-    return None
-
-
 # --- The partitions that a condition reads ---
 
 # more alternatives than this are recorded as "the whole table", to keep work and record small
@@ -622,6 +605,12 @@ def partitions_of(
 def virtual_name(transform_id: int) -> str:
     """The name of a transform as a column of predicates, which no column of a table can have."""
     return f"\0{transform_id}"
+
+
+def virtual_fields(schema: Schema, partition_by: Sequence[int]) -> dict[ColumnPath, Field]:
+    """The transforms that partition the table, as columns of predicates."""
+    fields = partition_fields(schema, [id for id in partition_by if id > MAX_FIELD_ID])
+    return {(virtual_name(field.id),): field for field in fields}
 
 
 def _patterns(node: Predicate, columns: dict[str, Field]) -> tuple[PartitionPattern, ...]:
@@ -781,19 +770,9 @@ def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int
     """
     fields = keys.fields
     spans = [[_key_span(field, entry, partition_by) for field in fields] for entry in files]
-    nulls = [
-        [f.id in keys.null_safe and _may_be_null(f, entry, partition_by) for f in fields]
-        for entry in files
-    ]
     if len(spans) > MAX_FILES:
-        spans = [[_around_all([bounds[index] for bounds in spans]) for index in range(len(fields))]]
-        nulls = [[any(each) for each in zip(*nulls, strict=True)]]
-    return Or(
-        args=tuple(
-            And(args=tuple(map(_between, fields, *bounds)))
-            for bounds in zip(spans, nulls, strict=True)
-        )
-    )
+        spans = [[_around_all(of_field) for of_field in zip(*spans, strict=True)]]
+    return Or(args=tuple(And(args=tuple(map(partial(_between, keys), fields, s))) for s in spans))
 
 
 def partitions_of_keys(
@@ -818,27 +797,28 @@ def partitions_of_keys(
 
 
 # the least and the greatest value; None: unknown; False: no value at all
-_KeySpan = tuple[Any, Any] | None | bool
+_Ends = tuple[Any, Any] | None | bool
+
+
+class _KeySpan(NamedTuple):
+    """Where the values of a key column are, and whether nulls may be among them."""
+
+    ends: _Ends
+    may_be_null: bool
 
 
 def _key_span(field: Field, entry: Entry, partition_by: Sequence[int]) -> _KeySpan:
     if field.id in partition_by:
         wire = entry.partition[list(partition_by).index(field.id)]
-        return False if wire is None else _decoded(field, wire, wire)
-    stats = entry.columns.get(field.id)
-    if stats is None or stats.min is None or stats.max is None:
-        return False if stats is not None and stats.nulls == entry.rows else None
-    return _decoded(field, stats.min, stats.max)
+        return _KeySpan(False if wire is None else _decoded(field, wire, wire), wire is None)
+    stats = entry.columns.get(field.id, ColumnStats())
+    ends: _Ends = None if stats.nulls != entry.rows else False
+    if stats.min is not None and stats.max is not None:
+        ends = _decoded(field, stats.min, stats.max)
+    return _KeySpan(ends, stats.nulls != 0)
 
 
-def _may_be_null(field: Field, entry: Entry, partition_by: Sequence[int]) -> bool:
-    if field.id in partition_by:
-        return entry.partition[list(partition_by).index(field.id)] is None
-    stats = entry.columns.get(field.id)
-    return stats is None or stats.nulls != 0
-
-
-def _decoded(field: Field, low: Any, high: Any) -> _KeySpan:
+def _decoded(field: Field, low: Any, high: Any) -> _Ends:
     least, greatest = decode(low, field.type), decode(high, field.type)
     # A value that Python cannot hold (years beyond 9999) is given as a number.
     return (
@@ -852,23 +832,25 @@ _WHOLE = {"boolean", *INTEGERS}
 
 
 def _around_all(spans: Sequence[_KeySpan]) -> _KeySpan:
-    known = [span for span in spans if span is not False]
+    may_be_null = any(span.may_be_null for span in spans)
+    known = [span.ends for span in spans if span.ends is not False]
     if not known:
-        return False
-    pairs = [span for span in known if isinstance(span, tuple)]
+        return _KeySpan(False, may_be_null)
+    pairs = [ends for ends in known if isinstance(ends, tuple)]
     if len(pairs) < len(known) or len({type(low) for low, _ in pairs}) > 1:
-        return None
-    return min(low for low, _ in pairs), max(high for _, high in pairs)
+        return _KeySpan(None, may_be_null)
+    return _KeySpan((min(low for low, _ in pairs), max(high for _, high in pairs)), may_be_null)
 
 
-def _between(field: Field, span: _KeySpan, or_null: bool) -> Predicate:
-    column = (field.name,)
-    held: Predicate = Constant(value=span is None)
-    if isinstance(span, tuple):
+def _between(keys: MergeKeys, field: Field, span: _KeySpan) -> Predicate:
+    column, ends = (field.name,), span.ends
+    or_null = span.may_be_null and field.id in keys.null_safe
+    held: Predicate = Constant(value=ends is None)
+    if isinstance(ends, tuple):
         held = And(
             args=(
-                Compare(op=">=", column=column, value=span[0]),
-                Compare(op="<=", column=column, value=span[1]),
+                Compare(op=">=", column=column, value=ends[0]),
+                Compare(op="<=", column=column, value=ends[1]),
             )
         )
     return Or(args=(held, IsNull(column=column))) if or_null else held

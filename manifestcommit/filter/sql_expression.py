@@ -54,6 +54,7 @@ Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
 _COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
+_COMPARED |= {"!=": pc.not_equal, ">=": pc.greater_equal}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -285,9 +286,13 @@ class _Compiler:
         return self._call("to_date", [part]) if kind == "date" else _cast(part, kind)
 
     def _typed_literal(self, node: Any) -> Typed:
-        if not getattr(node.this, "is_string", False):
+        """DATE '…' and its like: what has no zone of its own is a time in the session's zone."""
+        found = None
+        if getattr(node.this, "is_string", False):
+            found = _literal_as(self.typed(node.this), _type_of(node.to))
+        if found is None:
             raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
-        return _typed_literal(self.typed(node.this), _type_of(node.to))
+        return found
 
     def _function(self, node: Any) -> Typed:
         name = node.name.lower()
@@ -488,23 +493,32 @@ def _remainder(left: Typed, right: Typed, kind: str) -> Typed:
     return Typed(pc.subtract(a, pc.multiply(pc.divide_checked(a, b), b)), kind)
 
 
-def _number_call(function: Callable[[Any], Any]) -> Callable[[list[Typed]], Typed | None]:
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, str) and (
+        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
+    )
+
+
+_Call: TypeAlias = Callable[[list[Typed]], Typed | None]
+
+
+def _one(accepts: Callable[[Any], bool], function: Callable[[Typed], Typed | None]) -> _Call:
+    """A function of one argument, of the types that it accepts."""
+
     def call(args: list[Typed]) -> Typed | None:
-        match args:
-            case [arg] if _is_number(arg.type):
-                return Typed(function(arg.expression), arg.type)
-        return None
+        return function(args[0]) if len(args) == 1 and accepts(args[0].type) else None
 
     return call
 
 
-def _whole_number(function: Callable[[Any], Any]) -> Callable[[list[Typed]], Typed | None]:
+def _number_call(function: Callable[[Any], Any]) -> _Call:
+    return _one(_is_number, lambda arg: Typed(function(arg.expression), arg.type))
+
+
+def _whole_number(function: Callable[[Any], Any]) -> _Call:
     """floor and ceil."""
 
-    def call(args: list[Typed]) -> Typed | None:
-        if len(args) != 1 or not _is_number(args[0].type):
-            return None
-        arg = args[0]
+    def call(arg: Typed) -> Typed:
         if arg.type in _INTEGERS:
             return Typed(to_type(arg, "long"), "long")
         if arg.type in FLOATS:
@@ -516,7 +530,7 @@ def _whole_number(function: Callable[[Any], Any]) -> Callable[[list[Typed]], Typ
         kind = f"decimal({digits - scale + (scale > 0)},0)"
         return Typed(function(wide).cast(arrow_type(kind)), kind)
 
-    return call
+    return _one(_is_number, call)
 
 
 def _round(args: list[Typed]) -> Typed | None:
@@ -543,22 +557,9 @@ def _round(args: list[Typed]) -> Typed | None:
     return Typed(rounded.cast(arrow_type(kind)), kind)
 
 
-def _isnan(args: list[Typed]) -> Typed | None:
-    match args:
-        case [arg] if arg.type in FLOATS:
-            is_nan = pc.is_nan(arg.expression)
-            return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
-    return None
-
-
-def _is_null(is_so: bool) -> Callable[[list[Typed]], Typed | None]:
-    def call(args: list[Typed]) -> Typed | None:
-        if len(args) != 1:
-            return None
-        column = args[0].expression
-        return Typed(column.is_null() if is_so else column.is_valid(), "boolean")
-
-    return call
+def _isnan(arg: Typed) -> Typed:
+    is_nan = pc.is_nan(arg.expression)
+    return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
 
 
 def _coalesce(args: list[Typed]) -> Typed | None:
@@ -576,13 +577,10 @@ def _nullif(args: list[Typed]) -> Typed | None:
     return Typed(pc.case_when(equal, _null(left.type), left.expression), left.type)
 
 
-def _part_of_time(name: str) -> Callable[[list[Typed]], Typed | None]:
+def _part_of_time(name: str) -> _Call:
     """year … second: of a time with a zone, in the session's."""
 
-    def call(args: list[Typed]) -> Typed | None:
-        if len(args) != 1 or args[0].type not in _TIMES:
-            return None
-        arg = args[0]
+    def call(arg: Typed) -> Typed | None:
         if arg.type == "date" and name in ("hour", "minute", "second"):
             return None
         if arg.type == "timestamp" and not arg.is_utc:
@@ -590,7 +588,7 @@ def _part_of_time(name: str) -> Callable[[list[Typed]], Typed | None]:
         found = getattr(pc, name)(arg.expression).cast(pa.int32())
         return Typed(_near(arg, found, name), "integer")
 
-    return call
+    return _one(_TIMES.__contains__, call)
 
 
 def _near(arg: Typed, value: pc.Expression, what: str) -> pc.Expression:
@@ -619,11 +617,8 @@ def _date_trunc(args: list[Typed]) -> Typed | None:
     return Typed(_near(time, found, "date_trunc"), time.type)
 
 
-def _to_date(args: list[Typed]) -> Typed | None:
+def _to_date(arg: Typed) -> Typed | None:
     """A text as yyyy-mm-dd: of any other the evaluation fails."""
-    if len(args) != 1 or args[0].type not in (*_TIMES, "string"):
-        return None
-    arg = args[0]
     if arg.type == "timestamp" and not arg.is_utc:
         raise _zone("a timestamp as a date")
     if arg.is_literal and arg.type == "string":
@@ -631,10 +626,10 @@ def _to_date(args: list[Typed]) -> Typed | None:
     return Typed(arg.expression.cast(pa.date32(), safe=arg.type == "string"), "date")
 
 
-def _texts(*kinds: type) -> Callable[[Any], Callable[[list[Typed]], Typed | None]]:
+def _texts(*kinds: type) -> Callable[[Any], _Call]:
     """A function of a text and literals of these types."""
 
-    def made(function: Any) -> Callable[[list[Typed]], Typed | None]:
+    def made(function: Any) -> _Call:
         def call(args: list[Typed]) -> Typed | None:
             if not args or args[0].type != "string" or len(args) != 1 + len(kinds):
                 return None
@@ -652,7 +647,7 @@ def _boolean(function: Callable[..., Any]) -> Callable[..., Typed]:
     return lambda *args: Typed(function(*args), "boolean")
 
 
-def _cased(name: str, change: Callable[[Any], Any]) -> Callable[[list[Typed]], Typed | None]:
+def _cased(name: str, change: Callable[[Any], Any]) -> _Call:
     def call(text: pc.Expression) -> pc.Expression:
         odd = pc.match_substring_regex(text, _ODD_CASE[name])
         return _refused(change(text), odd, f"{name} of a letter such as ß or İ")
@@ -696,7 +691,7 @@ def _replace(text: pc.Expression, old: str, new: str = "") -> pc.Expression:
     return pc.replace_substring(text, old, new) if old else text
 
 
-def _either(*calls: Callable[[list[Typed]], Typed | None]) -> Callable[[list[Typed]], Typed | None]:
+def _either(*calls: _Call) -> _Call:
     def call(args: list[Typed]) -> Typed | None:
         return next((found for each in calls if (found := each(args)) is not None), None)
 
@@ -722,16 +717,16 @@ def _like(column: pc.Expression, pattern: str) -> pc.Expression:
 
 
 # Spark's name of a function -> its result for these arguments, None where they are not understood.
-_FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
+_FUNCTIONS: dict[str, _Call] = {
     "negative": _number_call(pc.negate_checked),
     "abs": _number_call(pc.abs_checked),
     "round": _round,
     "floor": _whole_number(pc.floor),
     **dict.fromkeys(("ceil", "ceiling"), _whole_number(pc.ceil)),
     "mod": lambda args: _calculate("%", *args) if len(args) == 2 else None,
-    "isnan": _isnan,
-    "isnull": _is_null(True),
-    "isnotnull": _is_null(False),
+    "isnan": _one(FLOATS.__contains__, _isnan),
+    "isnull": _one(lambda _: True, lambda arg: Typed(arg.expression.is_null(), "boolean")),
+    "isnotnull": _one(lambda _: True, lambda arg: Typed(arg.expression.is_valid(), "boolean")),
     "coalesce": _coalesce,
     **dict.fromkeys(("ifnull", "nvl"), lambda args: _coalesce(args) if len(args) == 2 else None),
     "nullif": _nullif,
@@ -739,7 +734,7 @@ _FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
     **{name: _part_of_time(name) for name in ("hour", "minute", "second")},
     "dayofmonth": _part_of_time("day"),
     "date_trunc": _date_trunc,
-    "to_date": _to_date,
+    "to_date": _one({*_TIMES, "string"}.__contains__, _to_date),
     **dict.fromkeys(("lower", "lcase"), _cased("lower", pc.utf8_lower)),
     **dict.fromkeys(("upper", "ucase"), _cased("upper", pc.utf8_upper)),
     "trim": _texts()(lambda text: pc.utf8_trim(text, " ")),
@@ -760,12 +755,6 @@ _FUNCTIONS: dict[str, Callable[[list[Typed]], Typed | None]] = {
 
 
 # --- Types ----------------------------------------------------------------------------------------
-
-
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, str) and (
-        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
-    )
 
 
 def _parts(kind: str) -> tuple[int, int]:
@@ -948,25 +937,11 @@ def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
     return [each.value for each in found] if is_same and _has_order(subject.type) else None
 
 
-def _typed_literal(part: Typed, kind: str) -> Typed:
-    """DATE '…' and its like: what has no zone of its own is a time in the session's zone."""
-    found = _literal_as(part, kind)
-    if found is None:
-        raise NotUnderstoodError(f"{kind.upper()} {part.value!r} is not understood without Spark")
-    return found
-
-
 def _digits(part: Typed) -> tuple[int, int]:
     """The digits and the scale of a number as a decimal; a literal has as many as it shows."""
     if part.is_literal and part.type in _INTEGERS:
         return len(str(abs(part.value))), 0
     return _parts(part.type)
-
-
-def _as_decimal(part: Typed, kind: str) -> pc.Expression:
-    if part.is_literal:
-        return _of(Decimal(part.value), kind).expression
-    return part.expression.cast(arrow_type(kind))
 
 
 def _compare(sign: str, left: Typed, right: Typed) -> Typed:
@@ -1030,19 +1005,11 @@ def _compared(
     sign: str, a: pc.Expression, b: pc.Expression, kind: Any, right: Typed
 ) -> pc.Expression:
     """The comparison; Spark's NaN equals itself and is above every other number."""
-    if sign == "!=":
-        if kind not in FLOATS or _is_plain(right):
-            return a != b
-        return pc.invert(_compared("=", a, b, kind, right))
-    if sign == ">=":
-        if kind not in FLOATS:
-            return pc.greater_equal(a, b)
-        if _is_plain(right):
-            return pc.or_kleene(pc.greater_equal(a, b), pc.is_nan(a))
-        return pc.invert(_compared("<", a, b, kind, right))
-    plain = _COMPARED[sign](a, b)
     if kind not in FLOATS:
-        return plain
+        return _COMPARED[sign](a, b)
+    if sign in ("!=", ">="):
+        return pc.invert(_compared("=" if sign == "!=" else "<", a, b, kind, right))
+    plain = _COMPARED[sign](a, b)
     if _is_plain(right):
         return pc.or_kleene(plain, pc.is_nan(a)) if sign == ">" else plain
     nan_a, nan_b = pc.is_nan(a), pc.is_nan(b)
@@ -1100,6 +1067,9 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
             f"{left.type} {sign} {right.type} has more than {MAX_PRECISION} digits"
         )
     a, b = (
-        _as_decimal(each, f"decimal({p},{s})") for each, p, s in ((left, p1, s1), (right, p2, s2))
+        _of(Decimal(each.value), f"decimal({p},{s})").expression
+        if each.is_literal
+        else each.expression.cast(arrow_type(f"decimal({p},{s})"))
+        for each, p, s in ((left, p1, s1), (right, p2, s2))
     )
     return Typed(_CALCULATED[sign](a, b), f"decimal({digits},{scale})")

@@ -66,25 +66,8 @@ _TOKENS = {  # how each kind of a token is written; the first that fits
 }
 _NUMBER = re.compile(r"([\d.]+)(?:[eE]([+-]?\d+))?([A-Za-z_]\w*)?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
-_AFTER_VALUES = {
-    "=",
-    "==",
-    "<>",
-    "!=",
-    "<=",
-    ">=",
-    "<",
-    ">",
-    "<=>",
-    "*",
-    "/",
-    "%",
-    "||",
-    ",",
-    ".",
-    ")",
-}
-_AFTER_VALUES |= {"div", "and", "or", "like", "ilike", "between", "in", "is", "from"}
+_AFTER_VALUES = {"=", "==", "<>", "!=", "<=", ">=", "<", ">", "<=>", "*", "/", "%", "||"}
+_AFTER_VALUES |= {",", ".", ")", "div", "and", "or", "like", "ilike", "between", "in", "is", "from"}
 _OPENS = (_AFTER_VALUES - {")"}) | {"(", "+", "-", "!", "not", "distinct", "as"}
 _OPENS |= {"case", "when", "then", "else"}
 _CLOSES = {")": "(", "end": "case"}

@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..format.fields import MAX_FIELD_ID, WIDE, Field, Schema, has_own_order
+from ..format.fields import WIDE, Field, Schema, has_own_order
 from ..format.partitioning import PartitionPattern
-from ..format.transforms import Transform, apply, partition_fields, transform_of
+from ..format.transforms import Transform, apply, transform_of
 from ..format.values import arrow_type
 from .predicate import (
     And,
@@ -37,12 +37,6 @@ from .predicate import (
 
 MAX_MEMBERS = 256  # values of an IsIn of which transforms are made one by one
 _OPPOSITE: dict[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-def virtual_fields(schema: Schema, partition_by: Sequence[int]) -> dict[ColumnPath, Field]:
-    """The transforms that partition the table, by the paths that `with_transforms` gives them."""
-    fields = partition_fields(schema, [id for id in partition_by if id > MAX_FIELD_ID])
-    return {_path(field.id): field for field in fields}
 
 
 def with_transforms(predicate: Predicate, schema: Schema, partition_by: Sequence[int]) -> Predicate:

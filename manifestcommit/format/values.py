@@ -14,6 +14,7 @@ import base64
 import json
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -528,7 +529,7 @@ def _interval(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa
 
 
 def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
-    if not is_variant(array.type) and not _is_plain_variant(array.type):
+    if not is_variant(array.type) and not is_plain_variant(array.type):
         raise _refusal(array.type, "variant", path)
     children = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
     parts = [
@@ -542,7 +543,7 @@ def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=_mask(array))
 
 
-def _is_plain_variant(type: pa.DataType) -> bool:
+def is_plain_variant(type: pa.DataType) -> bool:
     """True for an unmarked struct of a variant's two members, as Arrow tools read our files."""
     return (
         pa.types.is_struct(type)
@@ -611,6 +612,20 @@ def _from_zero(offsets: pa.Array, first: int) -> pa.Array:
     if first or offsets.offset:
         offsets = pc.subtract(offsets, pa.scalar(first, offsets.type))
     return offsets.cast(pa.int32())
+
+
+def refit(array: pa.Array, target: pa.DataType, *fits: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A list or a map as `target`: each of these makes its values, or its keys and its values, of
+    those of the array."""
+    raw, is_of_pairs = array.offsets, pa.types.is_map(target)
+    first, last = raw[0].as_py(), raw[-1].as_py()
+    offsets = pc.subtract(raw, pa.scalar(first, pa.int32()))
+    if array.null_count:
+        missing = pa.concat_arrays([array.is_null(), pa.array([False])])
+        offsets = pc.if_else(missing, pa.scalar(None, pa.int32()), offsets)
+    parts = (array.keys, array.items) if is_of_pairs else (array.values,)
+    made = [fit(part.slice(first, last - first)) for fit, part in zip(fits, parts, strict=True)]
+    return (pa.MapArray if is_of_pairs else pa.ListArray).from_arrays(offsets, *made, type=target)
 
 
 def _mask(array: pa.Array) -> pa.Array | None:
@@ -814,6 +829,16 @@ def order_key(wire: WireValue, type: FieldType) -> Any:
     if type == "date":
         return _days(wire)
     return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The smallest text above every text with this prefix; None if there is none."""
+    for at in reversed(range(len(prefix))):
+        code = ord(prefix[at])
+        if code < sys.maxunicode:
+            # skip the surrogates, which are not text
+            return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
+    return None
 
 
 def _of(kind: type[Any], wire: Any) -> Any:

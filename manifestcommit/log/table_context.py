@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice, pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -140,7 +141,6 @@ class TableContext:
         self.manifests = ManifestReader(store)
         self._known: Head | None = None
         self._has_proven = False
-        self.tally = StoreCounters(store)
         self.writer = WRITER
         self.note = note
         self.author = author
@@ -167,6 +167,11 @@ class TableContext:
             for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
                 kept.pop(oldest, None)
             kept[self.store.url] = head
+
+    @cached_property
+    def tally(self) -> StoreCounters:
+        """Counts what its commits ask of the store."""
+        return StoreCounters(self.store)
 
     def new_field_id(self) -> int:
         """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""

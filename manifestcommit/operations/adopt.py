@@ -43,7 +43,7 @@ from ..files.foreign_file import (
 from ..files.writer import DEFAULT_BOUNDS_COLUMNS, DataFileWriter, plan_for
 from ..format import object_names
 from ..format.change import Overwrite, Write, declaration
-from ..format.entries import ColumnStats, Entry, FooterRef, ManifestRef
+from ..format.entries import Entry, ManifestRef
 from ..format.evolution import SchemaEdit, fit
 from ..format.fields import (
     MAX_FIELD_ID,
@@ -249,20 +249,6 @@ def _name_below(store: Store, path: str) -> str:
 # does not grow with their number.
 
 
-class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to be registered. inside: partition columns that it holds; folders: partition values
-    of its folders; rewrite: its rows go into new files instead."""
-
-    path: str
-    rows: int
-    bytes: int
-    footer: FooterRef | None  # None: its rows go into new files
-    columns: dict[int, ColumnStats]
-    inside: dict[str, WireValue]
-    folders: dict[str, str | None]
-    rewrite: bool = False
-
-
 class SpilledFileList:
     """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals;
     rewritten: how many of them are not listed themselves, with rewritten_bytes.
@@ -274,11 +260,11 @@ class SpilledFileList:
         self._group = group
         self._spilled = tempfile.TemporaryFile(prefix="manifestcommit-")  # noqa: SIM115  # closed by __exit__
         self._sizes: list[int] = []
-        self._last: list[GatheredFile] = []
+        self._last: list[FileFacts] = []
         self.files = self.rows = self.bytes = 0
         self.rewritten = self.rewritten_bytes = 0
 
-    def add(self, file: GatheredFile) -> None:
+    def add(self, file: FileFacts) -> None:
         """Add one file."""
         if len(self._last) == self._group:
             packed = zstandard.ZstdCompressor(level=1).compress(msgspec.msgpack.encode(self._last))
@@ -293,13 +279,13 @@ class SpilledFileList:
             self.rewritten += 1
             self.rewritten_bytes += file.bytes
 
-    def __iter__(self) -> Iterator[list[GatheredFile]]:
+    def __iter__(self) -> Iterator[list[FileFacts]]:
         at = 0
         for size in self._sizes:
             self._spilled.seek(at)
             packed = self._spilled.read(size)
             yield msgspec.msgpack.decode(
-                zstandard.ZstdDecompressor().decompress(packed), type=list[GatheredFile]
+                zstandard.ZstdDecompressor().decompress(packed), type=list[FileFacts]
             )
             at += size
         if self._last:
@@ -458,7 +444,7 @@ def _done(ctx: TableContext, head: Head, record: KeyRecord | None) -> Adoption |
             url=ctx.store.url,
             version=record.version,
             already_adopted=True,
-            partition_by=_names(snapshot),
+            partition_by=tuple(spelled(snapshot.schema, snapshot.partition_by)),
         )
     if UNFINISHED not in snapshot.properties:
         raise UsageError(
@@ -479,10 +465,6 @@ def _check_source(ctx: TableContext, snapshot: Snapshot, source: Source | None) 
             "was changed. Stop the jobs that write there; then add the files that came since with "
             "`add_files` of a job, and delete the rows that were deleted with `delete`"
         )
-
-
-def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    return tuple(spelled(snapshot.schema, snapshot.partition_by))
 
 
 class _Pending:
@@ -519,17 +501,15 @@ class _Pending:
     def gather(self, progress: Progress | None) -> None:
         """Inspect all files of the folder, by name; errors name the unfit one. Writes nothing."""
         unreadable: list[str] = []
-        for info, gathered in prefetch(
-            self._read, self._candidates(), threads=_THREADS, limit=_AHEAD
-        ):
+        for _, gathered in prefetch(self._read, self._candidates(), threads=_THREADS, limit=_AHEAD):
             try:
-                facts = gathered.result()
+                schema, facts = gathered.result()
             except UnreadableFileError as error:
                 unreadable.append(str(error))
                 if len(unreadable) == _NAMED:
                     break
                 continue
-            self._take(info.name, facts)
+            self._take(schema, facts)
             if progress is not None:
                 progress(self._gathered.rows, self._gathered.bytes)
         if unreadable:
@@ -555,11 +535,7 @@ class _Pending:
         own = self._head.snapshot.table_id if self._head is not None else None
         for info in data_files(self._ctx.store, self._pass_over):
             job = object_names.job_of_data_file(info.name)
-            if (
-                own is not None
-                and job is not None
-                and object_names.parse_job_id(job).table_id == own
-            ):
+            if own and job is not None and object_names.parse_job_id(job).table_id == own:
                 self._pass_over(info.name, "a job of this table wrote it")
                 continue
             yield info
@@ -569,19 +545,20 @@ class _Pending:
         if len(self._skipped) < _SKIPS_KEPT:
             self._skipped.append(SkippedFile(name=name, reason=reason))
 
-    def _read(self, info: ObjectInfo) -> FileFacts:
-        names = _folders(self._ctx.store.url, info.name) if self._names is None else self._names
+    def _read(self, info: ObjectInfo) -> tuple[Schema, FileFacts]:
+        folders = _folders(self._ctx.store.url, info.name)
         return read_facts(
             self._ctx.store,
             info,
             columns_of=self._columns.of,
-            partition_names=tuple(names),
+            folders=folders,
+            partition_names=tuple(folders) if self._names is None else self._names,
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             rewrite=self._rewrite,
         )
 
-    def _take(self, path: str, facts: FileFacts) -> None:
-        folders = _folders(self._ctx.store.url, path)
+    def _take(self, schema: Schema, facts: FileFacts) -> None:
+        path, folders = facts.path, facts.folders
         if self._names is None:
             self._names, self._first = tuple(folders), path
         elif self._first is not None and tuple(folders) != self._names:
@@ -590,39 +567,21 @@ class _Pending:
                 f"{self._first!r} in those of {', '.join(self._names) or 'no column'}. Nothing was "
                 "adopted: move one of them, or name the columns with partition_by."
             )
-        self._union.take(facts.schema, path)
-        inside = {field.name for field in facts.schema.fields}
+        self._union.take(schema, path)
+        inside = {field.name for field in schema.fields}
         for name in self._names:
             if name not in inside:
                 if name not in folders:
                     _check_is_column(name)
-                    raise self._mismatch(
-                        path,
-                        name,
-                        (
-                            "partitions the table, but neither the file nor its folders have "
-                            "its value"
-                        ),
+                    what = (
+                        "partitions the table, but neither the file nor its folders have its value"
                     )
+                    raise self._mismatch(path, name, what)
                 self._kinds[name] = widen(self._kinds.get(name), folders[name])
         if lost := [name for name in folders if name not in self._names and name not in inside]:
-            raise self._mismatch(
-                path,
-                lost[0],
-                ("is in its folders only, and not in partition_by: it would be lost"),
-            )
-        self._gathered.add(
-            GatheredFile(
-                path=path,
-                rows=facts.rows,
-                bytes=facts.bytes,
-                footer=facts.footer,
-                columns=facts.columns,
-                inside=facts.inside,
-                folders=folders,
-                rewrite=facts.rewrite,
-            )
-        )
+            what = "is in its folders only, and not in partition_by: it would be lost"
+            raise self._mismatch(path, lost[0], what)
+        self._gathered.add(facts)
 
     def _settle(self) -> None:
         """The table's columns and partitioning; columns of folders alone come last, as in Spark."""
@@ -644,9 +603,10 @@ class _Pending:
         self._by = check_partition_by(self._schema, names)
         head = self._head
         if head is not None and head.snapshot.partition_by != self._by:
+            before = ", ".join(spelled(head.snapshot.schema, head.snapshot.partition_by))
             raise UsageError(
                 f"{self._ctx.store.url}: an earlier call began to adopt this folder as a table "
-                f"that is partitioned by {', '.join(_names(head.snapshot)) or 'nothing'}; say the "
+                f"that is partitioned by {before or 'nothing'}; say the "
                 "same now. Nothing was adopted."
             )
 
@@ -673,19 +633,17 @@ class _Pending:
                 # another writer created it: its columns have other ids, and a commit would conflict
                 return None
         job = self._ctx.new_job(head)
-        edits = self._edits(head)
         self._written = self._rewritten(head, job) if self._gathered.rewritten else ()
+        overwrite: Overwrite | None = None
+        references: tuple[ManifestRef, ...] = ()
         if head.snapshot.totals.files:
-            added = self._unlisted(head, job) + self._written
-            outcome = commit(self._ctx, head, self._change(head, job, edits, added, ()))
+            entries = self._unlisted(head, job)
         else:
             entries, references = self._staged(job)
-            entries += self._written
             # the table was empty, so no path in these manifests can be live
-            empty = Overwrite(scope=({},), conflict="fail")
-            outcome = commit(
-                self._ctx, head, self._change(head, job, edits, entries, references, empty)
-            )
+            overwrite = Overwrite(scope=({},), conflict="fail")
+        change = self._change(head, job, entries + self._written, references, overwrite)
+        outcome = commit(self._ctx, head, change)
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
         return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
 
@@ -715,24 +673,17 @@ class _Pending:
             rewritten_files=gathered.rewritten,
         )
 
-    def _edits(self, head: Head) -> tuple[SchemaEdit, ...]:
-        """The columns that the folder has beyond those that the table was created with."""
-        return (
-            ()
-            if head.snapshot.schema == self._schema
-            else fit(head.snapshot.schema, self._schema, merge=True, converted=False)
-        )
-
     def _change(
         self,
         head: Head,
         job: str,
-        edits: tuple[SchemaEdit, ...],
         add: tuple[Entry, ...],
         references: tuple[ManifestRef, ...],
-        overwrite: Overwrite | None = None,
+        overwrite: Overwrite | None,
     ) -> Write:
-        files, new = self._gathered, self._written
+        files, new, edits = self._gathered, self._written, tuple[SchemaEdit, ...]()
+        if head.snapshot.schema != self._schema:  # columns beyond those it was created with
+            edits = fit(head.snapshot.schema, self._schema, merge=True, converted=False)
         return Write(
             job=job,
             birth=head.version,
@@ -804,7 +755,7 @@ class _Pending:
         """The rows of a file, under the names of the table."""
         return read_rows(self._ctx.store, path)
 
-    def _with_partition(self, file: GatheredFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_partition(self, file: FileFacts, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows with the partition columns that their file lacks."""
         fields = {field.id: field for field in self._schema.fields}
         for field, value in zip(map(fields.get, self._by), self._partition(file), strict=True):
@@ -813,7 +764,7 @@ class _Pending:
                 batch = batch.append_column(field.name, column)
         return batch
 
-    def _entry(self, file: GatheredFile, job: str) -> Entry:
+    def _entry(self, file: FileFacts, job: str) -> Entry:
         tracked = {leaf.id for leaf in leaves(self._schema)[:DEFAULT_BOUNDS_COLUMNS]}
         columns = {
             field_id: stats for field_id, stats in file.columns.items() if field_id in tracked
@@ -834,11 +785,11 @@ class _Pending:
                 for file in files:
                     self._partition(file)
 
-    def _partition(self, file: GatheredFile) -> tuple[WireValue, ...]:
+    def _partition(self, file: FileFacts) -> tuple[WireValue, ...]:
         """The partition columns' values, from file or folders, which must agree. [AF2]"""
         return tuple(map(partial(self._value, file), self._by, spelled(self._schema, self._by)))
 
-    def _value(self, file: GatheredFile, field_id: int, name: str) -> WireValue:
+    def _value(self, file: FileFacts, field_id: int, name: str) -> WireValue:
         if name in file.inside:
             value = file.inside[name]
             if field_id <= MAX_FIELD_ID and not agrees(self._schema, field_id, file.folders, value):
@@ -888,23 +839,10 @@ class _Listed(_Pending):
         """Inspect every listed file; errors name the unfit file. Nothing is written."""
         check_not_inside(self._ctx.store)
         self._schema, self._by = self._listed.schema, self._listed.partition_by
-        for file, inspected in prefetch(
+        for _, inspected in prefetch(
             self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
         ):
-            entry = inspected.result()
-            assert file.rewrite or entry.footer is not None
-            self._gathered.add(
-                GatheredFile(
-                    path=file.path,
-                    rows=entry.rows,
-                    bytes=entry.bytes,
-                    footer=entry.footer,
-                    columns=dict(entry.columns),
-                    inside=dict(zip(self._names or (), entry.partition, strict=True)),
-                    folders={},
-                    rewrite=file.rewrite,
-                )
-            )
+            self._gathered.add(inspected.result())
             if progress is not None:
                 progress(self._gathered.rows, self._gathered.bytes)
         retired = tuple(sorted({*self._schema.retired, *self._unknown}))
@@ -914,22 +852,31 @@ class _Listed(_Pending):
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         return map(self._listed.named, super()._rows(path))
 
-    def _inspect(self, file: ListedFile) -> Entry:
+    def _inspect(self, file: ListedFile) -> FileFacts:
+        store, path, schema = self._ctx.store, file.path, self._listed.schema
         if file.rewrite:
-            store, path = self._ctx.store, file.path
-            name = f"{store.url}/{path}"
-            rows = count_fitting(name, self._rows(path), self._listed.schema)
-            return Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
-        return inspect_file(
-            self._ctx.store,
-            file.path,
-            schema=self._listed.schema,
-            partition_by=self._listed.partition_by,
-            job="",
-            partition=file.partition,
-            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
-            outside=True,
-            unknown=self._unknown,
+            rows = count_fitting(f"{store.url}/{path}", self._rows(path), schema)
+            entry = Entry(path=path, partition=file.partition, rows=rows, bytes=file.bytes, job="")
+        else:
+            entry = inspect_file(
+                store,
+                path,
+                schema=schema,
+                partition_by=self._listed.partition_by,
+                job="",
+                partition=file.partition,
+                bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+                outside=True,
+                unknown=self._unknown,
+            )
+        return FileFacts(
+            path=path,
+            rows=entry.rows,
+            bytes=entry.bytes,
+            footer=entry.footer,
+            columns=dict(entry.columns),
+            inside=dict(zip(self._names or (), entry.partition, strict=True)),
+            rewrite=file.rewrite,
         )
 
 

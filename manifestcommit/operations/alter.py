@@ -130,10 +130,9 @@ def _declare(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> 
         for source, origin in new.items()
         if origin is not None
     )
-    committed_or_raise(
-        commit(ctx, head, _change(ctx, head, "append", advances=advances)),
-        ctx.store.url,
-    )
+    job = ctx.new_job(head)
+    change = Write(job=job, birth=head.version, operation="append", advances=advances)
+    committed_or_raise(commit(ctx, head, change), ctx.store.url)
     head = ctx.open()
     # Another job may have been faster and have reached exactly this position: its record then says
     # where the source begins.
@@ -163,7 +162,9 @@ def _check_same(
     exist_ok: bool,
 ) -> None:
     existing = head.snapshot.schema
-    if exist_ok and existing is not None:
+    columns = [(field.name, type_text(field.type)) for field in schema.fields]
+    there = [(field.name, type_text(field.type)) for field in existing.fields]
+    if exist_ok:
         try:
             fit(existing, schema, merge=False)
         except SchemaMismatchError as error:
@@ -171,18 +172,16 @@ def _check_same(
                 f"{ctx.store.url} is a table already, and rows of the given columns do not fit "
                 f"it: {error}"
             ) from None
-        _check_partitioning(ctx, head, existing, partition_by)
-        return
-    columns = [(field.name, type_text(field.type)) for field in schema.fields]
-    there = [(field.name, type_text(field.type)) for field in existing.fields] if existing else []
-    if columns != there:
+    elif columns != there:
         other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
         raise SchemaMismatchError(
             f"{ctx.store.url} is a table already, with other columns (first: {other}); "
             "nothing was changed. If columns were added or widened since, give exist_ok=True"
         )
-    assert existing is not None
-    _check_partitioning(ctx, head, existing, partition_by)
+    if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
+        raise SchemaMismatchError(
+            f"{ctx.store.url} is a table already, with another partitioning; nothing was changed"
+        )
 
 
 def _check_constraints(ctx: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
@@ -193,15 +192,6 @@ def _check_constraints(ctx: TableContext, head: Head, constraints: Mapping[str, 
             f"{ctx.store.url} is a table already, without the constraint {lacking[0]!r} "
             f"({constraints[lacking[0]]}); nothing was changed. Table.add_constraint adds it, once "
             "all rows are found to keep it."
-        )
-
-
-def _check_partitioning(
-    ctx: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
-) -> None:
-    if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
-        raise SchemaMismatchError(
-            f"{ctx.store.url} is a table already, with another partitioning; nothing was changed"
         )
 
 
@@ -228,7 +218,8 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
         from ..rows.where import rewrite_all  # late: most changes of columns rewrite nothing
 
         return rewrite_all(ctx, edit, default)
-    return commit(ctx, head, _change(ctx, head, "schema", edits=edits))
+    job = ctx.new_job(head)
+    return commit(ctx, head, Write(job=job, birth=head.version, operation="schema", edits=edits))
 
 
 def check_edits(ctx: TableContext, snapshot: Snapshot, edits: tuple[SchemaEdit, ...]) -> None:
@@ -279,27 +270,13 @@ def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> O
     schema, by = head.snapshot.schema, head.snapshot.partition_by
     partitions = [field.name for field in schema.fields if field.id in by]
     _check_properties(ctx, properties, schema, head.snapshot, partitions)
-    return commit(ctx, head, _change(ctx, head, "properties", properties=dict(properties)))
-
-
-def _change(
-    ctx: TableContext,
-    head: Head,
-    operation: str,
-    *,
-    edits: tuple[SchemaEdit, ...] = (),
-    properties: Mapping[str, str | None] | None = None,
-    advances: tuple[Advance, ...] = (),
-) -> Write:
-    job = ctx.new_job(head)
-    return Write(
-        job=job,
+    change = Write(
+        job=ctx.new_job(head),
         birth=head.version,
-        operation=operation,
-        edits=edits,
-        properties=dict(properties or {}),
-        advances=advances,
+        operation="properties",
+        properties=dict(properties),
     )
+    return commit(ctx, head, change)
 
 
 def _check_properties(

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,9 +21,6 @@ from ..commits.commit_loop import Committers, commit, load_conflict_inputs
 from ..display import ReprMixin
 from ..errors import CorruptMetadataError, UsageError
 from ..files.writer import WritePlan, check_rows, plan_for, target_file_size_of
-from ..filter.arrow_expression import spark_order
-from ..filter.sql_expression import compile_condition
-from ..filter.sql_syntax import NotUnderstoodError
 from ..format import values
 from ..format.change import MergeManifests, Write
 from ..format.entries import ManifestRef, pack_bins
@@ -45,8 +43,8 @@ from ..protocol.compaction_plan import (
     plan_files,
     plan_manifests,
 )
-from ..protocol.conflict import Conflict, describe_touch
-from ..rows.clauses import complete, session_of
+from ..protocol.conflict import describe_touch
+from ..rows.find import ExecutorChoice
 from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.environment import STARTS, map_in_batches, parallel_writers
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
@@ -289,8 +287,6 @@ class Rewriting:
 
 # the result of each, in their order
 Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]
-# maps partitions, one row each, in the columns' own names, to a mask
-Choose = Callable[[pa.Table], Sequence[bool]]
 Progress = Callable[[str], None]
 _Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
 
@@ -350,12 +346,47 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The goals of a compaction. target: bytes of a file, None: the table's own; max_bytes: limit
     for the rewritten files; min_files: of a group; sort_by: ids of the columns by which rows are
-    sorted."""
+    sorted; where: a condition that chooses partitions, evaluated by `choice`; None: all."""
 
     target: int | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
     min_files: int = 2
     sort_by: tuple[int, ...] = ()
+    where: Any = None
+    choice: ExecutorChoice | None = None
+
+
+_Part = tuple[Group, NewFiles]
+
+
+class _Progress:
+    """What a compaction has done so far. tell: gets what it does next."""
+
+    def __init__(self, ctx: TableContext, tell: Progress) -> None:
+        self._ctx, self.tell, self.done = ctx, tell, Compaction()
+
+    def add(self, **more: Any) -> None:
+        """Count these, besides what was counted before."""
+        sums = {name: getattr(self.done, name) + value for name, value in more.items()}
+        self.done = msgspec.structs.replace(self.done, **sums)
+
+    def committed(self, outcome: Outcome) -> None:
+        version = committed_or_raise(outcome, self._ctx.store.url).version
+        self.done = msgspec.structs.replace(self.done, version=version)
+        self.add(commits=1)
+
+    def lost(self, snapshot: Snapshot, parts: Sequence[_Part], rule: str, why: str) -> None:
+        groups = (group for group, _ in parts)
+        lost = tuple(
+            LostGroup(
+                partition=_name(snapshot, group.partition),
+                files=len(group.paths),
+                rule=rule,
+                why=why,
+            )
+            for group in groups
+        )
+        self.add(lost=lost)
 
 
 def compact(
@@ -363,7 +394,6 @@ def compact(
     aim: CompactionOptions,
     rewrite: Rewrite,
     *,
-    choose: Choose | None = None,
     progress: Progress = lambda _: None,
 ) -> Compaction:
     """Rewrite small files together and merge small manifests; rows, keys, watermarks and columns
@@ -372,30 +402,25 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    head = ctx.open()
-    groups, done = [], Compaction()
-    for group in find_groups(ctx, head.snapshot, aim, choose):
+    groups, so_far = [], _Progress(ctx, progress)
+    for group in find_groups(ctx, ctx.open().snapshot, aim):
         if group.left:
-            done = msgspec.structs.replace(
-                done, left_groups=done.left_groups + 1, left_bytes=done.left_bytes + group.bytes
-            )
+            so_far.add(left_groups=1, left_bytes=group.bytes)
         else:
             groups.append(group)
     for batch in batches(groups, ctx.tuning.budgets):
-        progress(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
-        done = _rewrite_batch(ctx, rewrite, batch, aim, done)
-    return merge_manifests(ctx, progress=progress, done=done)
+        progress(f"rewriting: {so_far.done.groups:,} of {len(groups):,} groups done")
+        _rewrite_batch(ctx, rewrite, batch, aim, so_far)
+    return _merge_manifests(ctx, so_far)
 
 
-def find_groups(
-    ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions, choose: Choose | None = None
-) -> Iterator[Group]:
+def find_groups(ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions) -> Iterator[Group]:
     """Plan the small files, by group. Costs: as for `SmallFiles`, and one group. [GC16]"""
     target = _target(snapshot, aim)
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
     small = SmallFiles(ctx, snapshot, target, aim.sort_by)
-    chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
+    chosen = _chosen(snapshot, small.partitions, aim)
     return plan_files(
         small.files(chosen), target=target, max_bytes=aim.max_bytes, min_files=aim.min_files
     )
@@ -403,31 +428,6 @@ def find_groups(
 
 def _target(snapshot: Snapshot, aim: CompactionOptions) -> int:
     return target_file_size_of(snapshot) if aim.target is None else aim.target
-
-
-def choose_by(condition: pc.Expression) -> Choose:
-    """The partitions for which a pyarrow expression on partition columns is true. [GC16]"""
-
-    def choose(partitions: pa.Table) -> list[bool]:
-        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
-        try:
-            table = partitions.append_column(
-                number, pa.array(range(partitions.num_rows), pa.int64())
-            ).filter(spark_order(condition, partitions.schema))
-        except (pa.ArrowException, TypeError) as error:
-            raise UsageError(misplaced(partitions, str(error))) from None
-        hits = set(table.column(number).to_pylist())
-        return [row in hits for row in range(partitions.num_rows)]
-
-    return choose
-
-
-def misplaced(partitions: pa.Table, why: str) -> str:
-    """The error for a condition that does not select partitions."""
-    return (
-        f"where chooses partitions, by the columns {', '.join(partitions.column_names)}; nothing "
-        f"was done: {why}"
-    )
 
 
 def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
@@ -475,41 +475,33 @@ def _described_rows(
         )
 
 
-def merge_manifests(
-    ctx: TableContext, *, progress: Progress = lambda _: None, done: Compaction | None = None
-) -> Compaction:
+def merge_manifests(ctx: TableContext, *, progress: Progress = lambda _: None) -> Compaction:
     """Merge small manifests and drop the entries that were removed from them; the same files stay
     listed, with the same versions. [GC11]
 
     One commit for each merged manifest.
     """
-    done = done or Compaction()
+    return _merge_manifests(ctx, _Progress(ctx, progress))
+
+
+def _merge_manifests(ctx: TableContext, so_far: _Progress) -> Compaction:
     written = tries = 0
-    while tries < STARTS:
+    while True:
         head = ctx.open()
-        snapshot = head.snapshot
-        groups = _manifest_groups(ctx, snapshot)
-        if not groups or written >= MAX_MANIFEST_FILES:
-            return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
-        progress(f"merging manifests: {len(groups):,} to go")
+        groups = _manifest_groups(ctx, head.snapshot)
+        if not groups or written >= MAX_MANIFEST_FILES or tries >= STARTS:
+            so_far.add(left_manifests=sum(map(len, groups)))
+            return so_far.done
+        so_far.tell(f"merging manifests: {len(groups):,} to go")
         merged = frozenset(ref.path for ref in groups[0])
         job = ctx.new_job(head)
-        outcome = commit(
-            ctx,
-            head,
-            MergeManifests(job=job, birth=head.version, paths=merged),
-        )
+        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
         if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
             tries += 1
             continue
-        done = _committed(ctx, outcome, done)
+        so_far.committed(outcome)
         written += sum(ref.files for ref in groups[0])
-        done = msgspec.structs.replace(
-            done,
-            manifests_before=done.manifests_before + len(merged),
-            manifests_after=done.manifests_after + 1,
-        )
-    return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
+        so_far.add(manifests_before=len(merged), manifests_after=1)
 
 
 def _manifest_groups(ctx: TableContext, snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
@@ -525,15 +517,15 @@ def _rewrite_batch(
     rewrite: Rewrite,
     groups: Sequence[Group],
     aim: CompactionOptions,
-    done: Compaction,
-) -> Compaction:
+    so_far: _Progress,
+) -> None:
     """Rewrite and commit these groups, but those whose files are gone. [CF7] [GC11] [GC20]"""
     head = ctx.open()
     ctx.prove(head.snapshot.proven)
     job, began_us = ctx.new_job(head), ctx.env.now_us()
-    kept, done = _still_there(ctx, head, job, [(group, NewFiles()) for group in groups], done)
+    kept = _still_there(ctx, head, job, [(group, NewFiles()) for group in groups], so_far)
     if not kept:
-        return done
+        return
     tables = _entries_of(ctx, head.snapshot, [group for group, _ in kept])
     # A group of small files becomes one file, however large its rows are in it: otherwise the
     # number of files would not decrease.
@@ -563,14 +555,16 @@ def _rewrite_batch(
         committers = Committers.GROUP if base is head else Committers.ANY_PROCESS
         outcome = commit(ctx, base, change, committers=committers)
         if outcome.conflict is None:
-            return _counted(_committed(ctx, outcome, done), parts)
+            so_far.committed(outcome)
+            so_far.add(**_counts(parts))
+            return
         base = ctx.open()
-        left, done = _still_there(ctx, base, job, parts, done)
+        left = _still_there(ctx, base, job, parts, so_far)
         # another kind of conflict, for example with a dropped column
         if len(left) == len(parts):
-            return _lost(head.snapshot, parts, outcome.conflict, done)
+            so_far.lost(head.snapshot, parts, outcome.conflict.rule, outcome.conflict.winner)
+            return
         parts = left
-    return done
 
 
 def _marked(new: NewFiles, sort_by: tuple[int, ...]) -> NewFiles:
@@ -589,26 +583,18 @@ def _entries_of(ctx: TableContext, snapshot: Snapshot, groups: Sequence[Group]) 
     ]
 
 
-_Part = tuple[Group, NewFiles]
-
-
 def _still_there(
-    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], done: Compaction
-) -> tuple[list[_Part], Compaction]:
+    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], so_far: _Progress
+) -> list[_Part]:
     """The groups whose files are all live in this version; the others are lost. [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)
     gone = load_conflict_inputs(
         ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
     ).gone
     lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
-    if lost:
-        conflict = Conflict(
-            rule="replaced_file_is_gone",
-            mine="",
-            winner="others have removed or replaced some of its files meanwhile",
-        )
-        done = _lost(head.snapshot, lost, conflict, done)
-    return [part for part in parts if gone.isdisjoint(part[0].paths)], done
+    why = "others have removed or replaced some of its files meanwhile"
+    so_far.lost(head.snapshot, lost, "replaced_file_is_gone", why)
+    return [part for part in parts if gone.isdisjoint(part[0].paths)]
 
 
 def _change(
@@ -646,53 +632,44 @@ def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
 
 
 def _chosen(
-    snapshot: Snapshot, partitions: list[tuple[WireValue, ...]], choose: Choose
-) -> set[tuple[WireValue, ...]]:
-    """The partitions that the caller selects."""
-    if not snapshot.partition_by:
+    snapshot: Snapshot, partitions: list[Partition], aim: CompactionOptions
+) -> Collection[Partition]:
+    """The partitions for which the condition is true. [GC16]"""
+    if aim.where is None:
+        return partitions
+    by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
+    if not by.fields:
         raise UsageError(
             "where chooses partitions, and this table is not partitioned; leave it out"
         )
-    fields = partition_fields(snapshot.schema, snapshot.partition_by)
     columns = {
         field.name: values.to_array([values_of[at] for values_of in partitions], field.type)
-        for at, field in enumerate(fields)
+        for at, field in enumerate(by.fields)
     }
-    wanted = choose(pa.table(columns))
+    assert aim.choice is not None
+    try:
+        executor, condition = aim.choice.by_language(aim.where, by)
+        wanted = executor.chosen(pa.table(columns), condition)
+    except UsageError as error:
+        if error.argument is not None:
+            raise
+        raise UsageError(
+            f"where chooses partitions, by the columns {', '.join(columns)}; nothing was done: "
+            f"{error}"
+        ) from None
     return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
 
 
-def _committed(ctx: TableContext, outcome: Outcome, done: Compaction) -> Compaction:
-    version = committed_or_raise(outcome, ctx.store.url).version
-    return msgspec.structs.replace(done, version=version, commits=done.commits + 1)
-
-
-def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
+def _counts(parts: Sequence[_Part]) -> dict[str, int]:
     after = [totals_of(new.entries, new.manifests) for _, new in parts]
-    return msgspec.structs.replace(
-        done,
-        groups=done.groups + len(parts),
-        rows=done.rows + sum(group.rows for group, _ in parts),
-        files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
-        files_after=done.files_after + sum(each.files for each in after),
-        bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
-        bytes_after=done.bytes_after + sum(each.bytes for each in after),
-    )
-
-
-def _lost(
-    snapshot: Snapshot, parts: Sequence[_Part], conflict: Conflict, done: Compaction
-) -> Compaction:
-    lost = [
-        LostGroup(
-            partition=_name(snapshot, group.partition),
-            files=len(group.paths),
-            rule=conflict.rule,
-            why=conflict.winner,
-        )
-        for group, _ in parts
-    ]
-    return msgspec.structs.replace(done, lost=(*done.lost, *lost))
+    return {
+        "groups": len(parts),
+        "rows": sum(group.rows for group, _ in parts),
+        "files_before": sum(len(group.paths) for group, _ in parts),
+        "files_after": sum(each.files for each in after),
+        "bytes_before": sum(group.bytes for group, _ in parts),
+        "bytes_after": sum(each.bytes for each in after),
+    }
 
 
 def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
@@ -732,25 +709,6 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             yield from pool.map(one, range(len(groups)))
 
     return rewrite
-
-
-def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
-    """The partitions for which SQL is true; spark: for what only Spark can evaluate. [GC16]"""
-    by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
-
-    def choose(partitions: pa.Table) -> Sequence[bool]:
-        try:
-            with complete(text, "where"):
-                form = compile_condition(text, by, session_of(falls_back=True))
-        except NotUnderstoodError as error:
-            return spark(error)(partitions)
-        except UsageError as error:
-            if error.argument is not None:
-                raise
-            raise UsageError(misplaced(partitions, str(error))) from None
-        return choose_by(form)(partitions)
-
-    return choose
 
 
 def _sorted(

@@ -237,14 +237,7 @@ def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
 
 
 def _said_of(step: Step | None) -> dict[str, Any]:
-    if step is None:
-        return {}
-    commit = step.commit
-    return {
-        "message": commit.message,
-        "metadata": commit.metadata,
-        "author": known_parts(commit.author),
-    }
+    return {} if step is None else said_of(step.commit)
 
 
 def _moved_over(ctx: TableContext, head: Head, source: str, position: int) -> Step | None:

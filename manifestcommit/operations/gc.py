@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, islice
 from typing import NamedTuple
@@ -73,6 +73,21 @@ Progress = Callable[[str], None]
 _TOLD = 100
 
 
+class GcTask(NamedTuple):
+    """One gc of a table. now_s: its time; foreign: whether it takes untracked files, too."""
+
+    ctx: TableContext
+    policy: Policy
+    now_s: float
+    foreign: bool = False
+    progress: Progress = lambda _: None
+
+    @property
+    def cut_s(self) -> float:
+        """The time before which an object is old."""
+        return self.now_s - self.policy.grace_s
+
+
 class ReachableObjects:
     """Every object that a readable version lists, data files included; and for each manifest the
     entries that all of them have removed. [GC5]"""
@@ -82,9 +97,6 @@ class ReachableObjects:
         self.manifests: dict[str, tuple[ManifestRef, int]] = {}
         self.files = Names()
         self._inlined: frozenset[str] = frozenset()
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self.among((name,)))
 
     def among(self, names: Sequence[str]) -> frozenset[str]:
         """The names that are reached. Two files with equal hashes count as one: a file may be kept
@@ -242,43 +254,29 @@ def _other_time(ctx: TableContext, head: Head) -> float:
     return newest if newest > 0 else head.snapshot.committed_at / 1e6
 
 
-def commit_decision(
-    ctx: TableContext,
-    policy: Policy,
-    now_s: float,
-    *,
-    foreign: bool,
-    progress: Progress,
-    forget: Callable[[ForgottenKeys], None] = lambda _: None,
-) -> Snapshot:
-    """The newest version that holds the decision, by this commit or an earlier one. If other gcs
-    decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
+def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
+    """The newest version that holds the decision, by this commit or an earlier one, and the keys
+    that this commit forgets. If other gcs decide first, the choice is made again. [GC3]"""
+    ctx = task.ctx
     for _ in range(STARTS):
         head = settle_first(ctx, ctx.open())
-        progress("deciding what stays")
+        task.progress("deciding what stays")
         try:
             with raise_if_expired(ctx.store, head.version):
-                change = _change(
-                    ctx,
-                    head,
-                    policy,
-                    now_s,
-                    foreign=foreign,
-                    writing=True,
-                    progress=progress,
-                )
+                change = _change(task, head, writing=True)
         except SnapshotExpiredError:
             continue  # two other gcs have run, and deleted what this version lists
         if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
-            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
+            found = msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
+            return found, ForgottenKeys()
         outcome = commit(ctx, head, change)
         if outcome.committed:
             assert ctx.known is not None
-            decision = ctx.known.snapshot
+            decision, forgotten = ctx.known.snapshot, ForgottenKeys()
             if change.keys_from and _has_rewritten(change, decision):
-                forget(_forgotten(ctx, head, change.keys_from, now_s))
-            return decision
+                forgotten = _forgotten(task, head, change.keys_from)
+            return decision, forgotten
         choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
             "condemned_file_is_live",
             "forgotten_keys_came_back",
@@ -293,10 +291,10 @@ def commit_decision(
 
 
 class ForgottenKeys(NamedTuple):
-    """Keys that a gc forgets. age_s: of the newest of them, at least."""
+    """Keys that a gc forgets. age_s: of the newest of them, at least; None: there are none."""
 
-    number: int
-    age_s: float
+    number: int = 0
+    age_s: float | None = None
 
 
 def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
@@ -306,43 +304,27 @@ def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
     return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
 
 
-def _forgotten(ctx: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
-    versions = [version for version in _key_versions(ctx, head.snapshot) if version < keys_from]
+def _forgotten(task: GcTask, head: Head, keys_from: int) -> ForgottenKeys:
+    store, snapshot = task.ctx.store, head.snapshot
+    versions = [version for version in _key_versions(task.ctx, snapshot) if version < keys_from]
     newest = max(versions, default=0)
-    known = [*head.snapshot.dated, (head.version, head.snapshot.committed_at)]
+    known = [*snapshot.dated, (head.version, snapshot.committed_at)]
     upto_us = min(time for version, time in known if version >= newest)
-    readable = read_object(ctx.store, newest) if newest >= head.snapshot.expired else None
+    readable = read_object(store, newest) if newest >= snapshot.expired else None
     if readable is not None:
         upto_us = min(upto_us, readable.snapshot.committed_at)
-    return ForgottenKeys(len(versions), round(max(0.0, now_s - upto_us / 1e6), 3))
+    return ForgottenKeys(len(versions), round(max(0.0, task.now_s - upto_us / 1e6), 3))
 
 
-def preview(
-    ctx: TableContext,
-    head: Head,
-    policy: Policy,
-    now_s: float,
-    *,
-    foreign: bool,
-    progress: Progress,
-) -> Horizon:
+def preview(task: GcTask, head: Head) -> Horizon:
     """How far the decision would go in this version; nothing is written. [GC5]"""
-    change = _change(ctx, head, policy, now_s, foreign=foreign, writing=False, progress=progress)
-    return msgspec.structs.replace(horizon_of(_after(ctx, head, change)), version=head.version)
+    after = _after(task.ctx, head, _change(task, head, writing=False))
+    return msgspec.structs.replace(horizon_of(after), version=head.version)
 
 
-def _change(
-    ctx: TableContext,
-    head: Head,
-    policy: Policy,
-    now_s: float,
-    *,
-    foreign: bool,
-    writing: bool,
-    progress: Progress,
-) -> Retention:
-    snapshot = head.snapshot
-    if foreign and UNFINISHED in snapshot.properties:
+def _change(task: GcTask, head: Head, *, writing: bool) -> Retention:
+    ctx, policy, snapshot = task.ctx, task.policy, head.snapshot
+    if task.foreign and UNFINISHED in snapshot.properties:
         raise UsageError(
             f"{ctx.store.url}: the adoption of this folder is unfinished, so no version "
             "lists its files yet, and they would count as foreign. Nothing was deleted: finish it "
@@ -351,30 +333,23 @@ def _change(
     job = ctx.new_job(head)
     times = _times(ctx, head)
     at_grace, at_keep_for = (
-        _created_by(ctx, head, times, now_s, age_s) for age_s in (policy.grace_s, policy.keep_for_s)
+        _created_by(task, head, times, age_s) for age_s in (policy.grace_s, policy.keep_for_s)
     )
-    prepared = _young_prepared(ctx, head, now_s - policy.prepared_grace_s, below=at_grace)
+    prepared = _young_prepared(ctx, head, task.now_s - policy.prepared_grace_s, below=at_grace)
     fence, expired = retention.choose(
         snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
     )
-    keys_from = _forgotten_below(ctx, head, policy, times, now_s, fence=fence)
+    keys_from = _forgotten_below(task, head, times, fence)
     horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
     pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
-    condemned, gone = _foreign(
-        ctx,
-        horizon,
-        pending,
-        now_s - policy.grace_s,
-        condemn=foreign,
-        progress=progress,
-    )
+    condemned, gone = _foreign(task, horizon, pending)
     decided = Retention(
         job=job,
         birth=head.version,
         fence=fence,
         expired=expired,
         keys_from=keys_from,
-        now_us=int(now_s * 1e6),
+        now_us=int(task.now_s * 1e6),
         condemned=condemned,
         gone=gone,
     )
@@ -426,13 +401,11 @@ def _times(ctx: TableContext, head: Head) -> list[tuple[int, float]]:
     ]
 
 
-def _created_by(
-    ctx: TableContext, head: Head, times: list[tuple[int, float]], now_s: float, age_s: float
-) -> int:
+def _created_by(task: GcTask, head: Head, times: list[tuple[int, float]], age_s: float) -> int:
     """The highest version that existed that long ago, 0: none certainly did. It uses the store's
     clock, or else the times that the versions record, which never decrease; if these lie in the
     future, the times by their writers' own clocks. [GC1] [CM14]"""
-    moment_s = now_s - age_s
+    now_s, moment_s = task.now_s, task.now_s - age_s
     if all(created_s > 0 for _, created_s in times):
         return retention.newest_by(times, moment_s, now_s)
     lowest = head.snapshot.expired
@@ -441,7 +414,7 @@ def _created_by(
         middle = (low + high + 1) // 2
         # the object of a void version may be of another table [LY15]
         state = next_state(head.snapshot, middle)
-        old = head if state == head.version else read_object(ctx.store, state)
+        old = head if state == head.version else read_object(task.ctx.store, state)
         if old is not None and _said_us(old.snapshot, now_s) <= moment_s * 1e6:
             low = middle
         else:
@@ -501,21 +474,14 @@ def _birth(job: str, snapshot: Snapshot) -> int | None:
     return name.birth if name.table_id == snapshot.table_id else None
 
 
-def _forgotten_below(
-    ctx: TableContext,
-    head: Head,
-    policy: Policy,
-    times: list[tuple[int, float]],
-    now_s: float,
-    *,
-    fence: int,
-) -> int:
+def _forgotten_below(task: GcTask, head: Head, times: list[tuple[int, float]], fence: int) -> int:
     """The version below which keys are forgotten, by their number and their age; 0: none is. [KY4]
     [GC18]"""
+    ctx, policy = task.ctx, task.policy
     keys_from = min(_keys_from(ctx, head.snapshot, policy.keep_keys), fence)
     if keys_from and policy.keep_keys_for_s:
-        at_age = _created_by(ctx, head, times, now_s, policy.keep_keys_for_s)
-        keys_from = min(keys_from, retention.old_enough(head.snapshot, at_age, now_s, policy))
+        at_age = _created_by(task, head, times, policy.keep_keys_for_s)
+        keys_from = min(keys_from, retention.old_enough(head.snapshot, at_age, task.now_s, policy))
     if keys_from and _is_rolled_back_above(ctx, head, fence):
         return 0  # the next gc forgets them
     return keys_from
@@ -593,71 +559,33 @@ def _rewritten(
 
 
 def _foreign(
-    ctx: TableContext,
-    horizon: Horizon,
-    pending: frozenset[str],
-    cut_s: float,
-    *,
-    condemn: bool,
-    progress: Progress,
+    task: GcTask, horizon: Horizon, pending: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(untracked files to condemn, condemned ones that are gone), if requested. [GC6]"""
-    if not condemn and not pending:
-        return frozenset(), frozenset()
-    there, chosen = _look_for_foreign(ctx, horizon, pending, cut_s if condemn else None, progress)
-    return chosen - pending, pending - there
-
-
-def _look_for_foreign(
-    ctx: TableContext,
-    horizon: Horizon,
-    pending: frozenset[str],
-    cut_s: float | None,
-    progress: Progress,
-) -> tuple[frozenset[str], frozenset[str]]:
-    """(those of `pending` that exist, untracked files to condemn): none if cut_s is None. Two
-    listings of everything. [GC6]
+    """(untracked files to condemn, condemned ones that are gone), if requested. Two listings of
+    everything. [GC6]
 
     It condemns files that no readable version lists, that are certainly older than the grace
-    period, and that lie in no other table, up to 10,000.
+    period, and that lie in no other table, up to 10,000. pending: those that are condemned already.
     """
-    there, inner = set[str](), set[str]()
-    for info in ctx.store.list(""):
+    there, inner, chosen = set[str](), set[str](), set[str]()
+    for info in task.ctx.store.list("") if task.foreign or pending else ():
         if info.name in pending:
             there.add(info.name)
         if root := retention.inner_root(info.name):
             inner.add(root)
-    reach = collect(ctx, horizon, progress) if cut_s is not None else None
+    reach = collect(task.ctx, horizon, task.progress) if task.foreign else None
     # if another gc goes further at this moment, this one condemns nothing
-    if cut_s is None or reach is None:
-        return frozenset(there), frozenset()
-    chosen: set[str] = set()
-    for info in ctx.store.list(""):
-        if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
+    for info, verdict in () if reach is None else verdicts(task, horizon, reach):
+        if (
+            verdict.kind == "foreign"
+            and 0 < info.modified <= task.cut_s
+            and retention.is_condemnable(info.name)
+            and not info.name.startswith(tuple(inner))
+        ):
             chosen.add(info.name)
-        if len(chosen) >= ctx.tuning.budgets.condemned:
+        if len(chosen) >= task.ctx.tuning.budgets.condemned:
             break
-    return frozenset(there), frozenset(chosen)
-
-
-def _is_to_condemn(
-    info: ObjectInfo,
-    horizon: Horizon,
-    is_reached: Callable[[str], bool],
-    is_copy: Callable[[str], bool],
-    cut_s: float,
-    inner: Set[str],
-) -> bool:
-    """Whether an object is untracked, old, outside of any other table, and not condemned already.
-    inner: folders of other tables. [GC6]"""
-    verdict = retention.classify(info.name, horizon, is_reached, is_copy, is_old=False)
-    if (
-        verdict.kind != "foreign"
-        or not 0 < info.modified <= cut_s
-        or not retention.is_condemnable(info.name)
-    ):
-        return False
-    return not any(info.name.startswith(root) for root in inner)
+    return frozenset(chosen - pending), pending - there
 
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -743,16 +671,9 @@ class GcCounts:
     """Counts verdicts as they are made; of untracked files it keeps the first hundred names."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[int]] = {}
+        # by action and kind; all retained objects have one kind
+        self.tallies: dict[tuple[str, str], ObjectTotals] = {}
         self.foreign_names: list[str] = []
-
-    @property
-    def tallies(self) -> dict[tuple[str, str], ObjectTotals]:
-        """Counts by action and kind; all retained objects have one kind."""
-        return {
-            place: ObjectTotals(count=count, bytes=bytes)
-            for place, (count, bytes) in self._sums.items()
-        }
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
@@ -763,9 +684,9 @@ class GcCounts:
             del names[_NAMES_TOLD:]
 
     def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        sums = self._sums.setdefault(place, [0, 0])
-        sums[0] += count
-        sums[1] += bytes
+        known = self.tallies.get(place, ObjectTotals())
+        count, bytes = known.count + count, known.bytes + bytes
+        self.tallies[place] = ObjectTotals(count=count, bytes=bytes)
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         tallies = self.tallies
@@ -809,39 +730,27 @@ def run(
     """
     head = ctx.known or ctx.open()
     _check_not_standby(ctx, head)
-    now_s = store_time(ctx, head, writing=True)
+    task = GcTask(ctx, policy, store_time(ctx, head, writing=True), foreign, progress)
     ledger = GcCounts()
-    forgotten: list[ForgottenKeys] = []
-    cut_s = now_s - policy.grace_s
-
-    def decide() -> Snapshot:
-        return commit_decision(
-            ctx,
-            policy,
-            now_s,
-            foreign=foreign,
-            progress=progress,
-            forget=forgotten.append,
-        )
-
     try:
-        decided = decide()
+        decided, forgotten = commit_decision(task)
     except StoreFullError:
-        sweep(ctx, cut_s, ledger, progress)
-        decided = _decide_again(ctx, decide, ledger)
+        sweep(task, ledger)
+        decided, forgotten = _decide_again(task, ledger)
     export_before_deletion(ctx, decided)
-    horizon, reach = _settle(ctx, horizon_of(decided), progress)
-    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), ledger)
-    _discard_unfinished(ctx, horizon, cut_s, ledger)
+    horizon = _delete_unneeded(task, decided, ledger)
     if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.tallies:
-        delete_exports(ctx, decided, cut_s, ledger)
-    unsettled = tuple(sorted(unsettled_partners(ctx.store, decided)))
-    report = msgspec.structs.replace(ledger.report(ctx.store.url, horizon), unsettled=unsettled)
+        delete_exports(task, decided, ledger)
+    report = msgspec.structs.replace(
+        ledger.report(ctx.store.url, horizon),
+        unsettled=tuple(sorted(unsettled_partners(ctx.store, decided))),
+        keys_forgotten=forgotten.number,
+        keys_age_s=forgotten.age_s,
+    )
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
-    for keys in forgotten:
-        report = msgspec.structs.replace(report, keys_forgotten=keys.number, keys_age_s=keys.age_s)
-        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.number, keys.age_s)
+    if forgotten.age_s is not None:
+        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, *forgotten)
     return report
 
 
@@ -855,21 +764,19 @@ def _check_not_standby(ctx: TableContext, head: Head) -> None:
         )
 
 
-def sweep(ctx: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+def sweep(task: GcTask, ledger: GcCounts) -> None:
     """Delete what an earlier gc has permitted; the ledger gets what is deleted. [GC19] [CN5]"""
-    progress("deleting what an earlier gc has decided on")
-    horizon, reach = _settle(ctx, horizon_of(ctx.open().snapshot), progress)
+    task.progress("deleting what an earlier gc has decided on")
     freed = GcCounts()
-    _delete_dead(ctx, horizon, verdicts(ctx, horizon, reach, cut_s, progress), freed)
-    _discard_unfinished(ctx, horizon, cut_s, freed)
+    _delete_unneeded(task, task.ctx.open().snapshot, freed)
     for place, tally in freed.tallies.items():
         if place[0] == "delete":
             ledger.add(place, tally.count, tally.bytes)
 
 
-def _decide_again(ctx: TableContext, decide: Callable[[], Snapshot], ledger: GcCounts) -> Snapshot:
+def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, ForgottenKeys]:
     try:
-        return decide()
+        return commit_decision(task)
     except StoreFullError as error:
         freed = sum(tally.bytes for tally in ledger.tallies.values())
         raise StoreFullError(
@@ -895,72 +802,37 @@ def plan(
     for _ in range(STARTS):
         head = ctx.open()
         _check_not_standby(ctx, head)
-        now_s = store_time(ctx, head, writing=False)
-        horizon = preview(ctx, head, policy, now_s, foreign=foreign, progress=progress)
+        task = GcTask(ctx, policy, store_time(ctx, head, writing=False), foreign, progress)
+        horizon = preview(task, head)
         reach = collect(ctx, horizon, progress)
-        if reach is None:
-            continue
-        cut_s = now_s - policy.grace_s
-        judged = verdicts(ctx, horizon, reach, cut_s, progress)
-        return _planned(ctx, head.snapshot, horizon, judged, cut_s)
+        if reach is not None:
+            return _planned(task, head.snapshot, horizon, reach)
     raise _overtaken(ctx)
 
 
 def _planned(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    horizon: Horizon,
-    judged: Iterable[tuple[ObjectInfo, Verdict]],
-    cut_s: float,
+    task: GcTask, snapshot: Snapshot, horizon: Horizon, reach: ReachableObjects
 ) -> pa.Table:
-    exported = False
-
-    def listed() -> Iterator[tuple[str, int, str, str]]:
-        nonlocal exported
-        for info, verdict in judged:
+    def rows() -> Iterator[tuple[str, int, Verdict]]:
+        exported = False
+        for info, verdict in verdicts(task, horizon, reach, task.cut_s):
             exported = exported or verdict is _EXPORT
             if verdict.action != "keep":
-                yield _shown(info.name), info.size_bytes, verdict.reason, verdict.action
+                yield info.name, info.size_bytes, verdict
+        # what the listing does not give: uploads that were not completed, and objects of exports
+        with contextlib.suppress(StoreDeniedError):
+            for upload, verdict in _unfinished(task, horizon):
+                yield upload.temporary or upload.name, upload.size_bytes, verdict
+        if exported:
+            for info, reason in exporter().unreached(task.ctx, snapshot, task.cut_s):
+                yield info.name, info.size_bytes, _of_export(reason)
 
-    rows, batches = listed(), []
-    while some := list(islice(rows, _BATCH)):  # as columns they take less than half the memory
-        columns = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*some, strict=True), PLAN, strict=True)
-        ]
-        batches.append(pa.Table.from_arrays(columns, schema=PLAN))
-    others = _other_rows(ctx, snapshot, horizon, cut_s, exported)
-    return pa.concat_tables(
-        [PLAN.empty_table(), *batches, pa.Table.from_pylist(others, schema=PLAN)]
-    )
-
-
-def _other_rows(
-    ctx: TableContext, snapshot: Snapshot, horizon: Horizon, cut_s: float, exported: bool
-) -> list[dict[str, object]]:
-    """The rows of a plan that the listing does not give: uploads that were not completed, and
-    objects of exports, where it may have shown any."""
-    rows: list[dict[str, object]] = []
-    with contextlib.suppress(StoreDeniedError):
-        rows = [
-            _plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
-            for upload, verdict in _unfinished(ctx, horizon, cut_s)
-        ]
-    if exported:
-        rows += [
-            _plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in exporter().unreached(ctx, snapshot, cut_s)
-        ]
-    return rows
-
-
-def _plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
-    return {
-        "name": _shown(name),
-        "bytes": size_bytes,
-        "reason": verdict.reason,
-        "action": verdict.action,
-    }
+    found, tables = rows(), [PLAN.empty_table()]
+    while some := list(islice(found, _BATCH)):  # as columns they take less than half the memory
+        shown = [(_shown(name), size, each.reason, each.action) for name, size, each in some]
+        columns = map(pa.array, zip(*shown, strict=True), PLAN.types)
+        tables.append(pa.Table.from_arrays(list(columns), schema=PLAN))
+    return pa.concat_tables(tables)
 
 
 def _shown(name: str) -> str:
@@ -968,16 +840,17 @@ def _shown(name: str) -> str:
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
-def _settle(
-    ctx: TableContext, horizon: Horizon, progress: Progress
-) -> tuple[Horizon, ReachableObjects]:
-    """A committed decision, of this gc or a later one, and all that it leaves. [GC4]"""
+def _delete_unneeded(task: GcTask, decided: Snapshot, ledger: GcCounts) -> Horizon:
+    """Delete what a committed decision, of this gc or a later one, leaves unneeded. [GC4]"""
+    horizon = horizon_of(decided)
     for _ in range(STARTS):
-        reach = collect(ctx, horizon, progress)
+        reach = collect(task.ctx, horizon, task.progress)
         if reach is not None:
-            return horizon, reach
-        horizon = horizon_of(ctx.open().snapshot)
-    raise _overtaken(ctx)
+            _delete_dead(task, horizon, reach, ledger)
+            _discard_unfinished(task, horizon, ledger)
+            return horizon
+        horizon = horizon_of(task.ctx.open().snapshot)
+    raise _overtaken(task.ctx)
 
 
 def _overtaken(ctx: TableContext) -> StoreError:
@@ -988,44 +861,34 @@ def _overtaken(ctx: TableContext) -> StoreError:
 
 
 def verdicts(
-    ctx: TableContext,
-    horizon: Horizon,
-    reach: ReachableObjects,
-    cut_s: float,
-    progress: Progress,
+    task: GcTask, horizon: Horizon, reach: ReachableObjects, cut_s: float = 0.0
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
-    """Each object with its verdict, in order. reach: what readable versions list. [GC5]"""
-    objects, number, told = ctx.store.list(""), 0, 0
+    """Each object with its verdict, in order. reach: what readable versions list; cut_s: before
+    which it is old. [GC5] [EX4]"""
+    objects, number, told = task.ctx.store.list(""), 0, 0
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
-            progress(f"comparing: {number:,} objects")
+            task.progress(f"comparing: {number:,} objects")
             told += _BATCH
         number += len(some)
         is_reached = reach.among([info.name for info in some]).__contains__
         for info in some:
-            yield info, _judge(info, horizon, is_reached, reach.is_copy, cut_s)
+            is_old = 0 < info.modified <= cut_s
+            yield (
+                info,
+                _EXPORT
+                if is_export(info.name)
+                else retention.classify(
+                    info.name, horizon, is_reached, reach.is_copy, is_old=is_old
+                ),
+            )
 
 
-def _judge(
-    info: ObjectInfo,
-    horizon: Horizon,
-    is_reached: Callable[[str], bool],
-    is_copy: Callable[[str], bool],
-    cut_s: float,
-) -> Verdict:
-    """The verdict on one object. [GC5] [EX4]"""
-    if is_export(info.name):
-        return _EXPORT
-    return retention.classify(
-        info.name, horizon, is_reached, is_copy, is_old=0 < info.modified <= cut_s
-    )
-
-
-def delete_exports(ctx: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts) -> None:
+def delete_exports(task: GcTask, decided: Snapshot, ledger: GcCounts) -> None:
     """Delete the objects of exports that no exported version needs. [EX4]"""
-    chosen = exporter().unreached(ctx, decided, cut_s)
+    chosen = exporter().unreached(task.ctx, decided, task.cut_s)
     while some := list(islice(chosen, _BATCH)):
-        ctx.store.delete([info.name for info, _ in some])
+        task.ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:
             ledger.note(info.name, info.size_bytes, _of_export(reason))
 
@@ -1034,17 +897,12 @@ def _of_export(reason: str) -> Verdict:
     return Verdict(action="delete", kind="export", reason=reason)
 
 
-def _delete_dead(
-    ctx: TableContext,
-    horizon: Horizon,
-    judged: Iterable[tuple[ObjectInfo, Verdict]],
-    ledger: GcCounts,
-) -> None:
+def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger: GcCounts) -> None:
     """Delete orphans as they are found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
     kept = kept_bytes = 0  # most objects are kept
-    for info, verdict in judged:
+    for info, verdict in verdicts(task, horizon, reach, task.cut_s):
         if verdict is _EXPORT:
             ledger.add(_EXPORTED, 1, info.size_bytes)
             continue
@@ -1056,12 +914,12 @@ def _delete_dead(
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
-            _delete_batch(ctx, horizon, batch, ledger)
+            _delete_batch(task.ctx, horizon, batch, ledger)
             batch = []
     ledger.add(("keep", ""), kept, kept_bytes)
-    _delete_batch(ctx, horizon, batch, ledger)
+    _delete_batch(task.ctx, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
-        _delete_batch(ctx, horizon, versions[start : start + _BATCH], ledger)
+        _delete_batch(task.ctx, horizon, versions[start : start + _BATCH], ledger)
 
 
 def _delete_batch(
@@ -1093,12 +951,10 @@ def _delete_batch(
         ledger.note(info.name, info.size_bytes, verdict)
 
 
-def _unfinished(
-    ctx: TableContext, horizon: Horizon, cut_s: float
-) -> Iterator[tuple[Unfinished, Verdict]]:
+def _unfinished(task: GcTask, horizon: Horizon) -> Iterator[tuple[Unfinished, Verdict]]:
     """Uploads and temporary files that no job can finish. [GC9]"""
-    for upload in ctx.store.unfinished():
-        is_old = 0 < upload.started <= cut_s
+    for upload in task.ctx.store.unfinished():
+        is_old = 0 < upload.started <= task.cut_s
         verdict = retention.classify_unfinished(
             upload.name, horizon, is_temporary=bool(upload.temporary), is_old=is_old
         )
@@ -1106,17 +962,16 @@ def _unfinished(
             yield upload, verdict
 
 
-def _discard_unfinished(
-    ctx: TableContext, horizon: Horizon, cut_s: float, ledger: GcCounts
-) -> None:
+def _discard_unfinished(task: GcTask, horizon: Horizon, ledger: GcCounts) -> None:
     """Without permission for this, gc does the rest."""
+    store = task.ctx.store
     try:
-        for upload, verdict in _unfinished(ctx, horizon, cut_s):
-            ctx.store.discard_unfinished(upload)
+        for upload, verdict in _unfinished(task, horizon):
+            store.discard_unfinished(upload)
             ledger.note(upload.name, upload.size_bytes, verdict)
     except StoreDeniedError as error:
         LOG.warning(
             "%r: uploads that were never finished could not be listed or removed: %s",
-            ctx.store.url,
+            store.url,
             error,
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -167,25 +167,13 @@ def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) 
 _NONE = KeyRecord(version=0, digest="")
 
 
-def rollback(
-    ctx: TableContext,
-    version: int | None = None,
-    *,
-    tag: str | None = None,
-    reason: str,
-    alone: bool = False,
-) -> Outcome:
-    """Restore the table to a readable version, in one commit; it conflicts with anything else that
-    is committed meanwhile. alone: undo joint commits in this table alone. [CF13] [MT14]
-
-    One request for the target, and one for each manifest and run that only one of the two versions
-    lists. Deletes nothing.
-    """
-    head, back = plan_rollback(ctx, version, tag=tag, reason=reason, alone=alone)
-    return _dropping(commit(ctx, head, back), back.dropped)
+def undo(ctx: TableContext, head: Head, back: Rollback | Rewind) -> Outcome:
+    """Commit a rollback or a rewind as it was planned at this head. [CF13] [WM5]"""
+    return _dropping(commit(ctx, head, back), back)
 
 
-def _dropping(outcome: Outcome, keys: Iterable[str]) -> Outcome:
+def _dropping(outcome: Outcome, back: Rollback | Rewind) -> Outcome:
+    keys = back.dropped if isinstance(back, Rollback) else back.keys
     dropped = tuple(sorted(keys)) if outcome.committed else ()
     return msgspec.structs.replace(outcome, dropped_keys=dropped)
 
@@ -198,7 +186,13 @@ def plan_rollback(
     reason: str,
     alone: bool = False,
 ) -> tuple[Head, Rollback]:
-    """The latest version, and what a rollback would commit; nothing is written. [CF13]"""
+    """The latest version, and what would restore the table to a readable one, in one commit, which
+    conflicts with anything else that is committed meanwhile; nothing is written. alone: undo joint
+    commits in this table alone. [CF13] [MT14]
+
+    One request for the target, and one for each manifest and run that only one of the two versions
+    lists.
+    """
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:
@@ -260,12 +254,8 @@ def _touched(
     return dedupe(
         touch
         for snapshot, table in ((head, taken), (target, given))
-        for touch in _partitions(snapshot, table)
+        for touch in manifest_table.partitions(table, snapshot)
     )
-
-
-def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
-    yield from manifest_table.partitions(table, snapshot)
 
 
 def _dropped_keys(
@@ -312,25 +302,6 @@ def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str,
 # Sets a watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
 
 
-def rewind(
-    ctx: TableContext,
-    source: str,
-    to: Position,
-    *,
-    reason: str,
-    keep_keys: bool = False,
-    alone: bool = False,
-) -> Outcome:
-    """Set a source's watermark back with a commit of its own, and invalidate the keys whose
-    advances that undoes. alone: undo joint commits in this table alone. [WM5] [MT14]
-
-    One request for each version back to the one that last had this watermark. It conflicts if the
-    source moves meanwhile.
-    """
-    head, back = plan_rewind(ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
-    return _dropping(commit(ctx, head, back), back.keys)
-
-
 def plan_rewind(
     ctx: TableContext,
     source: str,
@@ -340,7 +311,12 @@ def plan_rewind(
     keep_keys: bool = False,
     alone: bool = False,
 ) -> tuple[Head, Rewind]:
-    """The latest version, and what a rewind would commit; nothing is written. [WM5]"""
+    """The latest version, and what would set a source's watermark back and invalidate the keys
+    whose advances that undoes, in one commit, which conflicts if the source moves meanwhile.
+    Nothing is written. alone: undo joint commits in this table alone. [WM5] [MT14]
+
+    One request for each version back to the one that last had this watermark.
+    """
     head = ctx.open()
     have = head.snapshot.watermarks.get(source)
     if source not in head.snapshot.origins and have is None:
@@ -422,20 +398,13 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
 # Rolls several tables back by one joint commit. [MT14]
 
 
-class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollback of several tables, of which nothing is committed yet."""
-
-    parts: tuple[TablePart, ...]
-
-    def commit(self) -> tuple[Outcome, ...]:
-        """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
-        outcomes = commit_jointly(self.parts)
-        return tuple(
-            _dropping(outcome, part.change.dropped)
-            if isinstance(part.change, Rollback)
-            else outcome
-            for outcome, part in zip(outcomes, self.parts, strict=True)
-        )
+def undo_together(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
+    """Roll all tables back as planned, or none; one outcome for each. [MT1] [MT14]"""
+    outcomes = commit_jointly(parts)
+    return tuple(
+        _dropping(outcome, part.change) if isinstance(part.change, Rollback) else outcome
+        for outcome, part in zip(outcomes, parts, strict=True)
+    )
 
 
 def plan_joint_rollback(
@@ -444,7 +413,7 @@ def plan_joint_rollback(
     *,
     reason: str,
     settle: bool = True,
-) -> JointRollback:
+) -> list[TablePart]:
     """The rollback of each table to its target, a version or a tag; nothing of it is written, but
     attempts of joint commits that their coordinators left are aborted. UsageError where the targets
     hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
@@ -453,19 +422,19 @@ def plan_joint_rollback(
     """
     for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
         settle_first(ctx, ctx.open())
-    plans = [_plan(each, target, reason) for each, target in zip(contexts, targets, strict=True)]
+    plans = [
+        plan_rollback(ctx, None, tag=target, reason=reason)
+        if isinstance(target, str)
+        else plan_rollback(ctx, target, reason=reason)
+        for ctx, target in zip(contexts, targets, strict=True)
+    ]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
     _check_targets(contexts, [back for _, back in plans])
     parts = []
     for ctx, (head, back) in zip(contexts, plans, strict=True):
         change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
         parts.append(TablePart(ctx=ctx, head=head, change=change))
-    return JointRollback(parts=tuple(parts))
-
-
-def _plan(ctx: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
-    version, tag = (None, target) if isinstance(target, str) else (target, None)
-    return plan_rollback(ctx, version, tag=tag, reason=reason)
+    return parts
 
 
 def _check_targets(contexts: Sequence[TableContext], plans: Sequence[Rollback]) -> None:

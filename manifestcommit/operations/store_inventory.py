@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice
 from typing import NamedTuple, TypeAlias
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -110,20 +109,10 @@ class Names:
             self._new = array("q")
 
 
-class Repeats:
-    """Finds names that may have been added twice."""
-
-    def __init__(self) -> None:
-        self._hashes = array("q")
-
-    def add(self, some: Hashes) -> None:
-        """Add the hashes of further names."""
-        self._hashes.extend(some)
-
-    def repeated(self) -> set[int]:
-        """Hashes that were added more than once."""
-        ordered = _sorted(self._hashes)
-        return set(ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1])).to_pylist())
+def repeated(some: Hashes) -> set[int]:
+    """Those of these hashes that are there more than once."""
+    ordered = _sorted(some)
+    return set(ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1])).to_pylist())
 
 
 def _sorted(numbers: Hashes) -> pa.Array:
@@ -159,21 +148,15 @@ class Looked(NamedTuple):
     fresh: bool
 
 
-class Youngest(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest base version in a name of this table, once the latest, and that name. [LY4]"""
-
-    birth: int = 0
-    name: str = ""
-
-
 class Inventory:
     """The objects below a table path at one moment, after `head` was read. Two names that share a
-    hash (one pair in 2⁶⁴) look like one."""
+    hash (one pair in 2⁶⁴) look like one. youngest: the highest base version in a name of this
+    table, once the latest, and that name. [LY4]"""
 
     def __init__(self, store: Store, head: Snapshot, progress: Callable[[str], None]) -> None:
         self.versions: list[int] = []
         self.findings: list[VerifyFinding] = []
-        self.youngest = Youngest()
+        self.youngest = (0, "")
         self._store, self._horizon = store, horizon_of(head)
         self._strange = 0
         self._of_jobs: dict[str, int] = {}
@@ -231,9 +214,8 @@ class Inventory:
             count = of_it.true_count
             if described is not None and count:
                 kind, what = described
-                text = (
-                    f"{what}: {count:,} of {pc.sum(sizes.filter(of_it)).as_py():,} bytes together"
-                )
+                size = pc.sum(sizes.filter(of_it)).as_py()
+                text = f"{what}: {count:,} of {size:,} bytes together"
                 if number == _PARQUET:
                     text += f"; {self._names_of(in_arrow(self._hashes).filter(of_it), count)}"
                 missing.append(finding(kind, "", text))
@@ -283,17 +265,12 @@ class Inventory:
         if job is None:
             return _SEEN  # the hint
         if name.startswith(object_names.INTENTS):
-            self._note(
-                finding(
-                    "intent",
-                    name,
-                    "a writer with others in its way has published what it wants to commit",
-                )
-            )
+            text = "a writer with others in its way has published what it wants to commit"
+            self._note(finding("intent", name, text))
             return _SEEN
         birth = object_names.parse_job_id(job).birth
-        if birth > self.youngest.birth:
-            self.youngest = Youngest(birth=birth, name=name)
+        if birth > self.youngest[0]:
+            self.youngest = birth, name
         return _ORPHAN if verdict.action == "delete" else _UNLISTED
 
     def _left(self, name: str, verdict: Verdict) -> int:
@@ -311,11 +288,8 @@ class Inventory:
         if self._strange <= _NAMED:
             self.findings.append(note)
         elif self._strange == _NAMED + 1:
-            self.findings.append(
-                finding(
-                    "foreign_name", note.object, "and more such names, which are not listed here"
-                )
-            )
+            text = "and more such names, which are not listed here"
+            self.findings.append(finding("foreign_name", note.object, text))
 
 
 def _own_names(names: Sequence[str]) -> Hashes:

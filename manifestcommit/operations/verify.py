@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -57,7 +59,7 @@ from ..protocol.audit import (
 )
 from ..runtime.environment import STARTS, prefetch
 from ..store import Store
-from .store_inventory import Hashes, Inventory, Repeats, hashes
+from .store_inventory import Hashes, Inventory, hashes, repeated
 
 # Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
 # [RD10] [DF3] [OB7]
@@ -67,6 +69,9 @@ from .store_inventory import Hashes, Inventory, Repeats, hashes
 _WHOLE_BYTES = 32 << 20
 _CHUNK_BYTES = 8 << 20
 _BATCH_ROWS = 65_536
+_GONE = "it was there when the root was listed, and is gone"
+
+Progress = Callable[[str], None]
 
 
 def examine_file(
@@ -84,11 +89,7 @@ def examine_file(
             stream.seek(0)
             return list(_examine(stream, entry, schema, partition_by))
     except FileNotFoundError:
-        return [
-            finding(
-                "file_missing", entry.path, "it was there when the root was listed, and is gone"
-            )
-        ]
+        return [finding("file_missing", entry.path, _GONE)]
     # Arrow reports a damaged footer as an OSError
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         return [finding("file_unreadable", entry.path, f"it cannot be read as Parquet: {error}")]
@@ -141,7 +142,7 @@ def _examine(
     tallies = {leaf.id: _Tally(leaf) for leaf in wanted}
     for field in partitions:
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
-            source.partitions[field.id] = _Distinct(field.type, maker(schema, field.id))
+            source.made[field.id] = field.type, maker(schema, field.id)
     rows = 0
     names = sorted({leaf.path[0] for leaf in wanted})
     # Several files are decoded at the same time already. A large one may be the last of them, and
@@ -161,7 +162,7 @@ def _examine(
         )
     for field, value in zip(partitions, entry.partition, strict=True):
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
-            held = source.partitions[field.id].values
+            held = source.partitions.get(field.id, set())
             name = ".".join(source.leaf.path) if field.id in tracked else field.name
             yield from _check_partition(entry.path, name, held, value)
     known = {leaf.id for leaf in leaves(schema)}
@@ -178,14 +179,10 @@ def _examine(
 def _check_partition(
     path: str, name: str, held: set[WireValue], value: WireValue
 ) -> Iterator[VerifyFinding]:
-    kind: str = "file_partition_differs"
     others = sorted(as_text(other) for other in held - {value})
     if others:
-        yield finding(
-            kind,
-            path,
-            (f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"),
-        )
+        text = f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"
+        yield finding("file_partition_differs", path, text)
 
 
 def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
@@ -197,25 +194,14 @@ def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
         )
 
 
-class _Distinct:
-    """The values of a partition column, or of a transform: two at most, which is enough."""
-
-    def __init__(self, type: FieldType, make: Callable[[Any], Any]) -> None:
-        self.values: set[WireValue] = set()
-        self._type, self._make = type, make
-
-    def add(self, column: pa.Array) -> None:
-        if len(self.values) < 2:
-            made = self._make(column)
-            self.values |= set(values.from_array(pc.unique(made), self._type)[:3])
-
-
 class _Tally:
-    """The observed statistics of one leaf in a file."""
+    """The observed statistics of one leaf in a file. made: the partition columns that are made of
+    it, with their types and how; partitions: the values of each, two at most, which is enough."""
 
     def __init__(self, leaf: TrackedLeaf) -> None:
         self.leaf = leaf
-        self.partitions: dict[int, _Distinct] = {}  # those that are made of this column
+        self.made: dict[int, tuple[FieldType, Callable[[Any], Any]]] = {}
+        self.partitions: dict[int, set[WireValue]] = {}
         self._nulls = self._nans = 0
         self._low: Any = None
         self._high: Any = None
@@ -236,8 +222,10 @@ class _Tally:
             if column.type == wanted
             else column.cast(wanted, safe=not pa.types.is_floating(wanted))
         )
-        for each in self.partitions.values():
-            each.add(column)
+        for id, (kind, make) in self.made.items():
+            held = self.partitions.setdefault(id, set())
+            if len(held) < 2:
+                held |= set(values.from_array(pc.unique(make(column)), kind)[:3])
         if pa.types.is_floating(wanted):
             column = self._without_nans(column)
         self._widen(column)
@@ -248,23 +236,16 @@ class _Tally:
             yield f"it has {self._nulls:,} nulls, its entry says {said.nulls:,}"
         if said.nans is not None and said.nans != self._nans:
             yield f"it has {self._nans:,} NaNs, its entry says {said.nans:,}"
+        low, high, type = self._low, self._high, self.leaf.type
         try:
-            if (
-                self._low is not None
-                and said.min is not None
-                and self._low < _ordered(said.min, self.leaf.type)
-            ):
+            if low is not None and said.min is not None and low < _ordered(said.min, type):
                 yield f"it holds a value below {as_text(said.min)}, its smallest by its entry"
-            if (
-                self._high is not None
-                and said.max is not None
-                and self._high > _ordered(said.max, self.leaf.type)
-            ):
+            if high is not None and said.max is not None and high > _ordered(said.max, type):
                 yield f"it holds a value above {as_text(said.max)}, its largest by its entry"
         except (ValueError, TypeError):
             yield (
                 f"its bounds {as_text(said.min)} and {as_text(said.max)} are no values of "
-                f"the type {self.leaf.type}"
+                f"the type {type}"
             )
 
     def _widen(self, column: pa.Array) -> None:
@@ -275,7 +256,9 @@ class _Tally:
             return
         type = "long" if pa.types.is_int64(column.type) else self.leaf.type
         wires = values.from_array(pa.array([ends["min"], ends["max"]], column.type), type)
-        self._extend(*(_ordered(wire, type) for wire in wires))
+        low, high = (_ordered(wire, type) for wire in wires)
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
 
     def _without_nans(self, column: pa.Array) -> pa.Array:
         """NaN bounds nothing."""
@@ -283,10 +266,6 @@ class _Tally:
         nans = pc.sum(is_nan).as_py()
         self._nans += nans or 0
         return column.filter(pc.invert(is_nan)) if nans else column
-
-    def _extend(self, low: Any, high: Any) -> None:
-        self._low = low if self._low is None else min(self._low, low)
-        self._high = high if self._high is None else max(self._high, high)
 
 
 def _ordered(wire: WireValue, type: str) -> Any:
@@ -326,23 +305,23 @@ class Contents:
         store: Store,
         head: Snapshot,
         inventory: Inventory,
-        report: Callable[..., None],
+        findings: Findings,
         *,
         deep: bool,
-        progress: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self._store, self._head, self._inventory = store, head, inventory
-        self._report, self._say = report, progress
+        self._findings, self._say = findings, progress
         # By path. A path has several entries only if versions disagree about it: each entry is
         # compared with the object.
         self._runs: dict[str, list[RunRef]] = {}
         self._listed: dict[str, list[_Listed]] = {}
         # what the version above inlines, already checked
         self._above: frozenset[str] = frozenset()
-        self._live = Repeats()
+        self._live = array("q")  # the hashes of what the latest version lists
         # of the latest version; None: cannot be counted
         self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)
-        self._files = _Files(store, report, progress) if deep else None
+        self._files = _Files(store, findings, progress) if deep else None
         self._reader = ManifestReader(store)
         self.files = self.bytes = 0
 
@@ -367,7 +346,7 @@ class Contents:
         except (CorruptMetadataError, ValueError):
             removed = None
         if removed is not None:
-            self._report(*count_inlined(snapshot, removed))
+            self._findings.add(*count_inlined(snapshot, removed))
             self._collect(snapshot, removed, is_head)
         elif is_head:
             self._sums = None
@@ -379,8 +358,8 @@ class Contents:
             self._say(f"verifying manifest {count + 1:,} of {len(self._listed):,}")
             self._check_manifest(listed)
         if self._sums is not None:
-            self._report(*compare_totals(self._head, self._sums))
-        self._report(*self._repeated())
+            self._findings.add(*compare_totals(self._head, self._sums))
+        self._findings.add(*self._repeated())
         if self._files is not None:
             self._files.finish()
 
@@ -401,24 +380,23 @@ class Contents:
                 text = (
                     f"of {run.path} it says {run.first!r} to {run.last!r}, which are not its bounds"
                 )
-                self._report(finding("reference_false", object_names.version_name(version), text))
+                self._findings.note("reference_false", version, text)
         except CorruptMetadataError as error:
-            self._report(
-                finding(
-                    "manifest_damaged", run.path, f"{reason(error)}; version {version} lists it"
-                )
-            )
+            self._note_damage(run.path, reason(error), version)
 
     def _is_there(self, path: str, size: int, version: int) -> bool:
         (looked,) = self._inventory.look(hashes([path]))
         if looked.size is None:
-            self._report(
-                finding("manifest_missing", path, f"it is missing; version {version} lists it")
+            self._findings.note(
+                "manifest_missing", path, f"it is missing; version {version} lists it"
             )
         elif looked.size != size:
             text = f"it has {looked.size:,} bytes, version {version} lists it with {size:,}"
-            self._report(finding("manifest_damaged", path, text))
+            self._findings.note("manifest_damaged", path, text)
         return looked.size == size
+
+    def _note_damage(self, path: str, why: str, version: int) -> None:
+        self._findings.note("manifest_damaged", path, f"{why}; version {version} lists it")
 
     def _collect(self, snapshot: Snapshot, removed: dict[str, int], is_head: bool) -> None:
         for ref in snapshot.manifests:
@@ -444,11 +422,7 @@ class Contents:
         try:
             manifest_table.check_values(snapshot.added, snapshot)
         except ValueError as error:  # no reader can read any file of this version
-            self._report(
-                finding(
-                    "version_unreadable", object_names.version_name(snapshot.version), str(error)
-                )
-            )
+            self._findings.note("version_unreadable", snapshot.version, str(error))
             self._sums = None if is_head else self._sums
             return
         paths = [entry.path for entry in fresh]
@@ -457,7 +431,7 @@ class Contents:
         if self._files is not None:
             self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
-            self._live.add(hashes(entry.path for entry in snapshot.added))
+            self._live.extend(hashes(entry.path for entry in snapshot.added))
             inlined = totals_of(snapshot.added)
             self._count(inlined.files, inlined.rows, inlined.bytes)
 
@@ -474,20 +448,14 @@ class Contents:
                 f"of {ref.path} it says {wrong[0]} = {getattr(ref, wrong[0])!r}, which is "
                 f"{described[wrong[0]]!r}"
             )
-            self._report(
-                finding("reference_false", object_names.version_name(listed.version), text)
-            )
-        kept = manifest_table.live(table, listed.removed & ((1 << table.num_rows) - 1))
+            self._findings.note("reference_false", listed.version, text)
+        kept = _live(table, listed.removed)
         paths = kept.column("path")
         wanted = hashes(paths.to_pylist())
         if listed.in_head is not None:
             same = listed.in_head == listed.removed
-            live = (
-                kept
-                if same
-                else manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1))
-            )
-            self._live.add(wanted if same else hashes(live.column("path").to_pylist()))
+            live = kept if same else _live(table, listed.in_head)
+            self._live.extend(wanted if same else hashes(live.column("path").to_pylist()))
             self._count(
                 live.num_rows,
                 *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")),
@@ -502,8 +470,8 @@ class Contents:
             entries = manifest_table.from_table(rows, listed, inherited=listed.ref.added)
         # for example, source ranges that are not JSON
         except (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
-            self._report(
-                finding("manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}")
+            self._findings.note(
+                "manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}"
             )
             return
         assert self._files is not None
@@ -517,20 +485,12 @@ class Contents:
             table = ManifestReader(self._store).manifest(ref, listed.partition_by)
             return manifest_table.align(table, listed)
         except CorruptMetadataError as error:
-            self._report(
-                finding(
-                    "manifest_damaged",
-                    ref.path,
-                    f"{reason(error)}; version {listed.version} lists it",
-                )
-            )
+            self._note_damage(ref.path, reason(error), listed.version)
         except (pa.ArrowException, ValueError, KeyError) as error:
-            self._report(
-                finding(
-                    "manifest_damaged",
-                    ref.path,
-                    f"it does not fit the schema of version {listed.version}: {error}",
-                )
+            self._findings.note(
+                "manifest_damaged",
+                ref.path,
+                f"it does not fit the schema of version {listed.version}: {error}",
             )
         return None
 
@@ -543,13 +503,13 @@ class Contents:
         for at, looked in enumerate(self._inventory.look(wanted)):
             if looked.size is None:
                 text = f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"
-                self._report(finding("file_missing", path_of(at), text))
+                self._findings.note("file_missing", path_of(at), text)
                 self._inventory.note_missing(path_of(at))
             elif looked.size != sizes[at]:
                 text = (
                     f"it has {looked.size:,} bytes, version {version} lists it with {sizes[at]:,}"
                 )
-                self._report(finding("file_size_differs", path_of(at), text))
+                self._findings.note("file_size_differs", path_of(at), text)
             elif looked.fresh:
                 good.append(at)
         self.files += len(good)
@@ -564,38 +524,31 @@ class Contents:
     def _repeated(self) -> Iterator[VerifyFinding]:
         """Paths that the latest version lists more than once: by hashes first, by names only if
         hashes repeat. [OB5] [IV6]"""
-        suspects = self._live.repeated()
-        times: dict[str, int] = {}
-        for path in self._live_paths() if suspects else ():
-            if hash(path) in suspects:
-                times[path] = times.get(path, 0) + 1
-        for path, count in times.items():
+        suspects = repeated(self._live)
+        paths = self._live_paths() if suspects else ()
+        for path, count in Counter(path for path in paths if hash(path) in suspects).items():
             if count > 1:
-                yield finding(
-                    "path_listed_twice",
-                    path,
-                    f"version {self._head.version} lists it {count} times",
-                )
+                text = f"version {self._head.version} lists it {count} times"
+                yield finding("path_listed_twice", path, text)
 
     def _live_paths(self) -> Iterator[str]:
         yield from (entry.path for entry in self._head.added)
         for listed in self._all_listed():
             if listed.in_head is not None and (table := self._read(listed)) is not None:
-                yield from (
-                    manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1))
-                    .column("path")
-                    .to_pylist()
-                )
+                yield from _live(table, listed.in_head).column("path").to_pylist()
+
+
+def _live(table: pa.Table, removed: int) -> pa.Table:
+    """The rows of a manifest that are not removed; some may be marked that it does not have."""
+    return manifest_table.live(table, removed & ((1 << table.num_rows) - 1))
 
 
 class _Files:
     """Data files on their way through `examine_file`: a few are read at the same time, and at most
     `_AT_ONCE` wait. [RD10]"""
 
-    def __init__(
-        self, store: Store, report: Callable[..., None], progress: Callable[[str], None]
-    ) -> None:
-        self._store, self._report, self._say = store, report, progress
+    def __init__(self, store: Store, findings: Findings, progress: Progress) -> None:
+        self._store, self._findings, self._say = store, findings, progress
         self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
         self._done = 0
 
@@ -612,7 +565,7 @@ class _Files:
             threads=_READERS,
             limit=2 * _READERS,
         ):
-            self._report(*problems.result())
+            self._findings.add(*problems.result())
             self._done += 1
             if self._done % 10 == 0:
                 self._say(f"reading files: {self._done:,} done")
@@ -628,8 +581,6 @@ def reason(error: Exception) -> str:
         )
     return text.partition(". Nothing was read from it")[0]
 
-
-Progress = Callable[[str], None]
 
 _AHEAD = 8
 _NAMED = 100  # versions of one gap, or left over, that are reported one by one, at most
@@ -692,6 +643,10 @@ class Findings:
         self._found: dict[tuple[str, str, str], VerifyFinding] = {}
         self.damages = 0
 
+    def note(self, kind: str, of: str | int, problem: str) -> None:
+        """Add one of this kind, of an object by its name, or of a version by its number."""
+        self.add(finding(kind, of, problem))
+
     def add(self, *findings: VerifyFinding) -> None:
         for reported in findings:
             # One problem per kind is enough for a file; for a version, every problem counts.
@@ -728,17 +683,13 @@ def verify(
     for _ in range(STARTS):
         findings = Findings()
         head = _newest_readable(ctx.store, findings)
-        if head is None:
-            return VerifyReport(
-                url=ctx.store.url,
-                first=0,
-                last=0,
-                deep=deep,
-                damages=findings.damages,
-                findings=findings.ordered(),
-            )
-        report = _verify(ctx, head, findings, deep, say)
-        if report.is_sound or not _has_expired_since(ctx.store, head.snapshot):
+        report = VerifyReport(url=ctx.store.url, first=0, last=0, deep=deep)
+        if head is not None:
+            report = _verify(ctx, head, findings, deep, say)
+        report = msgspec.structs.replace(
+            report, damages=findings.damages, findings=findings.ordered()
+        )
+        if head is None or report.is_sound or not _has_expired_since(ctx.store, head.snapshot):
             return report
     raise StoreError(
         f"{ctx.store.url}: versions were expired {STARTS} times while they were "
@@ -754,7 +705,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
     except UndecidedError as error:
         newest = open_object(store)
         name = object_names.version_name(newest.version)
-        findings.add(finding("home_is_gone", name, str(error)))
+        findings.note("home_is_gone", name, str(error))
         return newest
     except CorruptMetadataError:
         pass
@@ -771,10 +722,10 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
                     if wrong.object_name == object_names.version_name(version)
                     else "marker_missing"
                 )
-                findings.add(finding(kind, wrong.object_name, str(wrong)))
+                findings.note(kind, wrong.object_name, str(wrong))
             highest = highest or head
         elif head is not None:
-            findings.add(finding("version_unreadable", object_names.version_name(version), head))
+            findings.note("version_unreadable", version, head)
     return highest
 
 
@@ -794,7 +745,7 @@ def _verify(
     store = ctx.store
     inventory = Inventory(store, head.snapshot, say)
     existing = _chosen(inventory, head.snapshot, findings)
-    contents = Contents(store, head.snapshot, inventory, findings.add, deep=deep, progress=say)
+    contents = Contents(store, head.snapshot, inventory, findings, deep=deep, progress=say)
     _walk(store, head, existing, contents, findings, say)
     contents.finish()
     findings.add(*inventory.findings, *inventory.left_over())
@@ -804,15 +755,13 @@ def _verify(
     if deep and head.snapshot.constraints:
         say("checking constraints")
         findings.add(*_violations(ctx, head.snapshot))
-    if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
-        list_versions(store, head.version), default=0
-    ):
-        youngest = inventory.youngest
+    youngest, its_name = inventory.youngest
+    if youngest > head.version and youngest > max(list_versions(store, head.version), default=0):
         text = (
-            f"{youngest.name} is of a job that began when it was the newest: it was lost, and "
+            f"{its_name} is of a job that began when it was the newest: it was lost, and "
             "all versions since"
         )
-        findings.add(finding("version_missing", object_names.version_name(youngest.birth), text))
+        findings.note("version_missing", youngest, text)
     return VerifyReport(
         url=store.url,
         first=head.snapshot.expired,
@@ -823,8 +772,6 @@ def _verify(
         files=contents.files,
         bytes=contents.bytes,
         objects=inventory.objects,
-        damages=findings.damages,
-        findings=findings.ordered(),
     )
 
 
@@ -857,35 +804,31 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
         for missing in range(before + 1, min(version, before + 1 + _NAMED)):
             if missing in head.void:
                 continue
-            findings.add(
-                finding(
-                    "version_missing",
-                    object_names.version_name(missing),
-                    "it is missing although the version is not expired",
-                )
+            findings.note(
+                "version_missing",
+                missing,
+                "it is missing although the version is not expired",
             )
         if version - before - 1 > _NAMED:
             text = f"with it all up to version {version - 1} are missing"
-            findings.add(
-                finding("version_missing", object_names.version_name(before + 1 + _NAMED), text)
-            )
+            findings.note("version_missing", before + 1 + _NAMED, text)
         before = version
     for version in sorted(tags.keys() - set(below)):
         text = f"it is missing although the tag {tags[version]!r} keeps the version"
-        findings.add(finding("version_missing", object_names.version_name(version), text))
+        findings.note("version_missing", version, text)
     left = [version for version in below if version not in tags]
     for version in left[:_NAMED]:
         text = (
             f"it is below the oldest readable version, {head.expired}: gc has not come to "
             "it, or a writer brought it back"
         )
-        findings.add(finding("version_leftover", object_names.version_name(version), text))
+        findings.note("version_leftover", version, text)
     if left[_NAMED:]:
         text = (
             f"with it {len(left) - _NAMED:,} more are below the oldest readable version, "
             f"{head.expired}"
         )
-        findings.add(finding("version_leftover", object_names.version_name(left[_NAMED]), text))
+        findings.note("version_leftover", left[_NAMED], text)
     return sorted((*inside, *(version for version in below if version in tags)), reverse=True)
 
 
@@ -910,8 +853,8 @@ def _walk(
             say(f"verifying version {version:,} of {head.version:,}")
         name = object_names.version_name(version)
         if not isinstance(opened, Head):
-            text = opened or "it was there when the root was listed, and is gone"
-            findings.add(finding("version_unreadable" if opened else "version_missing", name, text))
+            text = opened or _GONE
+            findings.note("version_unreadable" if opened else "version_missing", name, text)
             above = child = None
             continue
         snapshot = opened.snapshot
@@ -948,7 +891,7 @@ def _step(
             f"version {above.version} was built on other bytes than these: one of the two was "
             "replaced"
         )
-        yield finding("version_replaced", object_names.version_name(snapshot.version), text)
+        yield finding("version_replaced", snapshot.version, text)
     elif child is not None:
         yield from check_step(msgspec.structs.replace(snapshot, version=child.version - 1), child)
 
@@ -1006,9 +949,9 @@ def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
         return
     hinted = codec.decode_hint(data)
     if hinted is None:
-        findings.add(finding("hint_is_off", object_names.HINT, "it is no version"))
+        findings.note("hint_is_off", object_names.HINT, "it is no version")
         return
     version = hinted.version
     if version > max(inventory.versions, default=0) and not list_versions(store, version):
         text = f"it says version {version}, which does not exist"
-        findings.add(finding("hint_is_off", object_names.HINT, text))
+        findings.note("hint_is_off", object_names.HINT, text)

@@ -173,12 +173,13 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-def finding(kind: str, object: str, problem: str) -> VerifyFinding:
-    """Make a finding, with the severity and the remedy of its kind."""
+def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
+    """Make a finding, with the severity and the remedy of its kind. of: an object's name, or the
+    number of a version."""
     return VerifyFinding(
         kind=kind,
         severity="note" if kind in NOTES else "damage",
-        object=object,
+        object=object_names.version_name(of) if isinstance(of, int) else of,
         problem=problem,
         remedy=REMEDIES[kind],
     )
@@ -223,7 +224,7 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
 def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
     """Report a version that belongs to another table. [OB2]"""
     text = f"its table id is {snapshot.table_id}, that of {of} is {table_id}"
-    return finding("table_id_differs", object_names.version_name(snapshot.version), text)
+    return finding("table_id_differs", snapshot.version, text)
 
 
 def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
@@ -232,7 +233,7 @@ def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
     text = "the table has gone past its number, and no version was built on it"
     if snapshot.table_id != head.table_id:
         text = f"it is of table {snapshot.table_id}, which was removed from this root"
-    return finding("version_skipped", object_names.version_name(snapshot.version), text)
+    return finding("version_skipped", snapshot.version, text)
 
 
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
@@ -289,7 +290,7 @@ def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[V
         if count != (said := getattr(snapshot.totals, what)):
             yield finding(
                 "totals_differ",
-                object_names.version_name(snapshot.version),
+                snapshot.version,
                 f"it says {said:,} {what} in all, and lists {count:,}",
             )
 

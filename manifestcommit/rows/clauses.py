@@ -53,9 +53,10 @@ _COMPARE = (
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """given: by the caller; predicate: for pruning; form: as its executor evaluates it, true for
-    the selected rows, false or null for all others."""
+    """schema: the columns of its rows; given: by the caller; predicate: for pruning; form: as its
+    executor evaluates it, true for the selected rows, false or null for all others."""
 
+    schema: Schema
     given: Any
     predicate: Predicate
     form: Any
@@ -100,7 +101,8 @@ def understand(
     session = session or session_of(falls_back=True)
     form = _compiled_condition(condition, columns_of(schema), session, argument)
     predicate = parse_expression(form, columns, argument)
-    return Condition(given=condition, predicate=predicate, form=_checked(condition, form, columns))
+    form = _checked(condition, form, columns)
+    return Condition(schema=schema, given=condition, predicate=predicate, form=form)
 
 
 def _compiled_condition(

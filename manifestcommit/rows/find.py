@@ -171,15 +171,15 @@ class RowExecutor(Protocol):
     @property
     def name(self) -> Executor: ...
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+    def understand(self, where: Any, schema: Schema) -> Condition:
         """The condition; UsageError, with the name of the argument, if it is not one."""
         ...
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
-        """For each partition, a row each, whether it is true. schema: partition columns."""
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
+        """For each partition, a row each, whether it is true."""
         ...
 
-    def deleting(self, condition: Condition, schema: Schema) -> Any:
+    def deleting(self, condition: Condition) -> Any:
         """The rule by which rows are deleted for which the condition is true."""
         ...
 
@@ -307,6 +307,13 @@ def is_for_spark(size: int) -> bool:
     return size > SPARK_FROM_BYTES and running_session() is not None
 
 
+class Selecting(NamedTuple):
+    """A condition, and who evaluates it."""
+
+    executor: RowExecutor
+    condition: Condition
+
+
 class ExecutorChoice:
     """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
     where it is not installed; is_given: the caller chose Spark. [RC8]"""
@@ -316,44 +323,31 @@ class ExecutorChoice:
     ) -> None:
         self._here, self._make_spark, self._is_given = here, spark, is_given
 
-    def by_language(
-        self, condition: Any, schema: Schema, argument: str
-    ) -> tuple[RowExecutor, Condition]:
+    def by_language(self, where: Any, schema: Schema) -> Selecting:
         """This process, unless Spark was chosen or is needed to understand the condition."""
         if not self._is_given:
             try:
-                return self._here, self._here.understand(condition, schema, argument)
+                return Selecting(self._here, self._here.understand(where, schema))
             except NotUnderstoodError as error:
                 if running_session() is None:
-                    raise needs_spark(condition, argument, error) from error
+                    raise needs_spark(where, "where", error) from error
         spark = self._make_spark()
-        return spark, spark.understand(condition, schema, argument)
+        return Selecting(spark, spark.understand(where, schema))
 
-    def by_size(
-        self,
-        entries: pa.Table,
-        what: str,
-        executor: RowExecutor,
-        wanted: Condition,
-        schema: Schema,
-    ) -> tuple[RowExecutor, Condition]:
-        """The executor for these files, with the condition as it evaluates it: what is large is
-        left to an active session."""
-        size = size_of(entries)
+    def by_size(self, entries: pa.Table, what: str, selecting: Selecting) -> Selecting:
+        """Who reads and rewrites these files, with the condition as it evaluates it: what is large
+        is left to an active session."""
+        size, (executor, condition) = size_of(entries), selecting
         if executor is self._here and is_for_spark(size):
-            executor = self._make_spark()
-            wanted = executor.understand(wanted.given, schema, "where")
+            spark = self._make_spark()
+            selecting = Selecting(spark, spark.understand(condition.given, condition.schema))
         room = "Spark"
-        if executor is self._here:
+        if selecting.executor is self._here:
             room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
-        LOG.info(
-            "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s",
-            what,
-            entries.num_rows,
-            size / 1e6,
-            room,
-        )
-        return executor, wanted
+        told = (what, entries.num_rows, size / 1e6, room)
+        text = "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s"
+        LOG.info(text, *told)
+        return selecting
 
     def of_merge(self, size: int) -> RowExecutor:
         """Spark, if chosen, or if active and the table is large. size: its bytes."""
@@ -384,14 +378,14 @@ class ArrowRows:
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
-        return understand(condition, schema, argument)
+    def understand(self, where: Any, schema: Schema) -> Condition:
+        return understand(where, schema, "where")
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
         with evaluating(condition.given):
             return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
 
-    def deleting(self, condition: Condition, schema: Schema) -> Rules:
+    def deleting(self, condition: Condition) -> Rules:
         return Rules([Rule(condition.given, condition.form)])
 
     def match(self, change: RowChange, staged: Staged) -> AbstractContextManager[Match]:
@@ -405,7 +399,7 @@ class ArrowRows:
         next, so that nothing is read again."""
         self._kept = {}
         snapshot = change.snapshot
-        columns = rule.columns(change.schema)
+        columns = rule.columns(change.snapshot.schema)
 
         def one(entry: pa.Table) -> tuple[int, int]:
             with naming_files(self._ctx, snapshot, entry):
@@ -778,7 +772,45 @@ def merge(
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
     source = for_each_try(ctx, source if on.by is None else _latest(source, on))
-    return _merge_once(ctx, source, on, clauses, choice, declared, whole, dry_run)
+
+    @until_committed
+    def once(ctx: TableContext) -> RowOutcome:
+        change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
+        if change.already_committed:
+            return finish(change)
+        if on.merge_schema:
+            _evolve(change, source.schema, on, clauses, whole)
+        snapshot = change.snapshot
+        keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
+        keys = _named_in(keys, source.schema, clauses, whole)
+        executor = choice.of_merge(snapshot.totals.bytes)
+        with change.trial() if dry_run else nullcontext():
+            staged = _staged(
+                change, source, keys, clauses, on, whole, holds=executor.name == "arrow"
+            )
+            change.rest_on(source.marks)
+            partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
+            change.read(({},) if clauses.by_source else partitions)
+            with executor.match(change, staged) as match:
+                entries, what = _examined(change, staged, match), "a key or a condition"
+                found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
+                inserted = match.add(dry_run=dry_run) if staged.rows else 0
+                if whole and staged.updates:  # their place is taken by rows of the source
+                    found = found._replace(updated=found.deleted, deleted=0)
+        return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
+
+    return once(ctx)
+
+
+def _examined(change: RowChange, staged: Staged, match: Match) -> pa.Table:
+    """The files that may hold rows with a key of the source; all, if clauses are about others."""
+    if staged.clauses.by_source:
+        return planning.entries_table(change.ctx, change.snapshot)
+    if not staged.rows:
+        return planning.entries_of(change.ctx, change.snapshot, [])
+    bounds, members = may_hold(staged.keys, staged.files, staged.files_by), match.members()
+    wanted = bounds if members is None else And(args=(bounds, members))
+    return planning.entries_table(change.ctx, change.snapshot, wanted)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
@@ -795,52 +827,10 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
     return source.latest(Latest([field.name for field in found[:-1]], safe, found[-1].name))
 
 
-@until_committed
-def _merge_once(
-    ctx: TableContext,
-    source: NewRows,
-    on: MergeOn,
-    clauses: Clauses,
-    choice: ExecutorChoice,
-    declared: Declared,
-    whole: bool,
-    dry_run: bool,
-) -> RowOutcome:
-    change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
-    if change.already_committed:
-        return finish(change)
-    if on.merge_schema:
-        _evolve(change, source.schema, on, clauses, whole)
-    snapshot = change.snapshot
-    keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
-    keys = _named_in(keys, source.schema, clauses, whole)
-    executor = choice.of_merge(snapshot.totals.bytes)
-    with change.trial() if dry_run else nullcontext():
-        staged = _staged(change, source, keys, clauses, on, whole, holds=executor.name == "arrow")
-        change.rest_on(source.marks)
-        partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
-        change.read(({},) if clauses.by_source else partitions)
-        with executor.match(change, staged) as match:
-            entries = planning.entries_of(ctx, snapshot, [])
-            if clauses.by_source:
-                entries = planning.entries_table(ctx, snapshot)
-            elif staged.rows:
-                bounds = may_hold(keys, staged.files, staged.files_by)
-                members = match.members()
-                wanted = bounds if members is None else And(args=(bounds, members))
-                entries = planning.entries_table(ctx, snapshot, wanted)
-            what = "a key or a condition"
-            found = apply(change, executor, match.rule, entries, what=what, dry_run=dry_run)
-            inserted = match.add(dry_run=dry_run) if staged.rows else 0
-            if whole and staged.updates:  # their place is taken by rows of the source
-                found = found._replace(updated=found.deleted, deleted=0)
-    return finish(change, found, executor.name, planned=dry_run, rows_inserted=inserted)
-
-
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:
     """Give the table the columns and types of the source that the clauses write: all, or those that
     they name. [RC12] [SC5]"""
-    schema = change.schema
+    schema = change.snapshot.schema
     writing = [each for some in clauses[:2] for each in some if not isinstance(each, Delete)]
     given = [given_values(each) for each in writing]
     named = {name.lower() for values in given for name in values or ()}
@@ -973,7 +963,7 @@ def _some_columns(
     change: RowChange, source: NewRows, keys: MergeKeys, clauses: Clauses, on: MergeOn
 ) -> tuple[WritePlan, Mapping[str, str], Compiled]:
     """The same of the columns that the source has, with the clauses compiled for them."""
-    table, by, now = change.schema, change.snapshot.partition_by, change.ctx.env.now_us()
+    table, by, now = change.snapshot.schema, change.snapshot.partition_by, change.ctx.env.now_us()
     columns = _source_columns(table, source.schema, keys, evolves=on.merge_schema)
     rules = compile_clauses(clauses, table, columns, by, now, keys, on.where)
     plan = _of_keys(change.plan(), keys, columns)

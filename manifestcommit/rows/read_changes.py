@@ -662,12 +662,11 @@ def parts_of(change: VersionChange) -> Iterator[VersionChange]:
     if removed.entries.num_rows and added.entries.num_rows:
         yield msgspec.structs.replace(change, removed=removed, added=added)
         return
-    for row in range(removed.entries.num_rows):
-        one = msgspec.structs.replace(removed, entries=removed.entries.take([row]))
-        yield msgspec.structs.replace(change, removed=one, added=added)
-    for row in range(added.entries.num_rows):
-        one = msgspec.structs.replace(added, entries=added.entries.take([row]))
-        yield msgspec.structs.replace(change, removed=removed, added=one)
+    for name, files in (("removed", removed), ("added", added)):
+        for row in range(files.entries.num_rows):
+            one = msgspec.structs.replace(files, entries=files.entries.take([row]))
+            sides = {"removed": removed, "added": added, name: one}
+            yield msgspec.structs.replace(change, **sides)
 
 
 def bytes_of(change: VersionChange) -> int:

@@ -6,6 +6,7 @@ No Spark here: `plan` says how files must be written, `NewFiles.register` takes 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,10 +18,11 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..commits.commit_loop import check_based_on, commit, measured
 from ..commits.prepared_job import BasedOn, JointUnit, Pinned, TablePart, below, found_outcome
-from ..errors import DataFileMissingError, ManifestCommitError
+from ..errors import CorruptMetadataError, DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     DataFileWriter,
     WritePlan,
@@ -30,7 +32,7 @@ from ..files.writer import (
     plan_for,
     record_batches,
 )
-from ..format import manifest_table
+from ..format import codec, manifest_table
 from ..format.change import MergeManifests, Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
@@ -53,6 +55,8 @@ from ..format.values import (
     from_array,
     from_arrow,
     group_numbers,
+    marked_schemas,
+    refit,
 )
 from ..log.table_context import TableContext, find_key_at
 from ..log.version_chain import Head
@@ -62,19 +66,13 @@ from ..runtime.environment import (
     MUCH_BYTES,
     STARTS,
     map_concurrently,
+    map_in_batches,
     parallel_writers,
     pause,
     tuning,
 )
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
-from ..scan.parallel_decode import (
-    Wanted,
-    batches_of,
-    check_digest,
-    checked_bytes,
-    wanted_columns,
-)
 from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -200,7 +198,7 @@ class RowChange(JointUnit):
             self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
         url = ctx.store.url
-        check_has_columns(self.schema, url)
+        check_has_columns(self.snapshot.schema, url)
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
@@ -220,11 +218,6 @@ class RowChange(JointUnit):
     def snapshot(self) -> Snapshot:
         """The state whose rows are examined, with the columns that it is to have."""
         return self._state
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of the snapshot: a table without any has no rows to change."""
-        return self._state.schema
 
     @property
     def changes(self) -> bool:
@@ -258,7 +251,7 @@ class RowChange(JointUnit):
         new columns from here on. partition_by: that of all files from here on. [RC12] [SC5]
         [SC13]"""
         before = self._state
-        schema = apply_edits(self.schema, edits)
+        schema = apply_edits(self.snapshot.schema, edits)
         by = before.partition_by if partition_by is None else partition_by
         self._edits = edits
         self._state = msgspec.structs.replace(before, schema=schema, partition_by=by)
@@ -330,7 +323,7 @@ class RowChange(JointUnit):
         store.delete(sorted(names))
 
     def takes(self) -> tuple[Schema, tuple[int, ...]]:
-        return self.schema, self.snapshot.partition_by
+        return self.snapshot.schema, self.snapshot.partition_by
 
     def change(self) -> Write:
         """The change that would be committed now."""
@@ -440,6 +433,7 @@ def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
 _PACK_BYTES = 8 << 20  # of files that are opened together
+_REQUEST_BYTES = 8 << 20
 _WHOLE_BYTES = 64 << 20  # of the largest file that is held, so that its digest is compared
 _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
@@ -704,7 +698,7 @@ def scan(
             files = each_of(some)
             held = map_concurrently(ctx.store, partial(checked_bytes, ctx), files)
             for entry in files:  # the bytes of a file go before others are read
-                for batch in _batches_of(ctx, snapshot, entry, held.pop(0), wanted):
+                for batch in batches_of(ctx, snapshot, entry, held.pop(0), wanted):
                     yield from _chosen(batch, filter)
 
 
@@ -725,7 +719,7 @@ def read_once(
         nonlocal room
         held: list[pa.RecordBatch] = []
         is_large, data = size_of(entry) > _PACK_BYTES, checked_bytes(ctx, entry)
-        for batch in _batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
+        for batch in batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
             size = batch.nbytes
             with lock:
                 room -= size
@@ -768,7 +762,47 @@ def size_of(entries: pa.Table) -> int:
     return int(sum(entries.column("bytes").to_pylist()))
 
 
-def _batches_of(
+def checked_bytes(ctx: TableContext, entry: pa.Table) -> bytes | None:
+    """All bytes of one file; None if another program wrote it: only its footer is known [AF3].
+    CorruptMetadataError where they are not what was written: a file with the same rows would have a
+    digest that hides the damage. [RC1]"""
+    digest = entry.column("digest")[0].as_py()
+    if digest is None:
+        return None
+    data = b"".join(_parts(ctx, entry, together=not ctx.store.is_remote))
+    if codec.digest(data) != digest:
+        raise _damaged(ctx.store.url, entry)
+    return data
+
+
+def check_digest(ctx: TableContext, entry: pa.Table) -> None:
+    """CorruptMetadataError where the file is not what was written; its parts are not held."""
+    digest, found = entry.column("digest")[0].as_py(), hashlib.sha256()
+    if digest is not None:
+        for part in _parts(ctx, entry):
+            found.update(part)
+        if codec.digest_of(found) != digest:
+            raise _damaged(ctx.store.url, entry)
+
+
+class Wanted(NamedTuple):
+    """Columns of a version: as users see them, and as files have them."""
+
+    shown: pa.Schema
+    stored: pa.Schema
+
+
+def wanted_columns(ctx: TableContext, snapshot: Snapshot, columns: list[str] | None) -> Wanted:
+    """These columns, or all."""
+    both = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
+    if columns is None:
+        return Wanted(*both)
+    places = [both[0].get_field_index(name) for name in columns]
+    some = (pa.schema([each.field(at) for at in places], each.metadata) for each in both)
+    return Wanted(*some)
+
+
+def batches_of(
     ctx: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
@@ -777,12 +811,54 @@ def _batches_of(
     *,
     use_threads: bool = False,
 ) -> Batches:
-    """The rows of one file. data: its bytes; None: another program wrote it."""
+    """The rows of one file, with user-visible names of columns. data: its bytes; None: another
+    program wrote it; use_threads: decode columns in parallel."""
+    names, rows = wanted.shown.names, _batch_rows(entry)
     if data is None:
-        yield from scanner_of(ctx, snapshot, entry, wanted.shown.names, None).to_batches()
+        yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
         return
-    rows = _batch_rows(entry)
-    yield from batches_of(ctx, snapshot, entry, data, wanted, rows, use_threads=use_threads)
+    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    held_columns = file.schema_arrow  # pyarrow makes it anew each time
+    if not all(_has(held_columns, field) for field in wanted.stored):
+        # a column is younger than the file, or has another type by now
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
+
+        held = open_dataset(ctx, snapshot, entry, data)
+        yield from held.to_batches(columns=names, batch_size=rows, use_threads=use_threads)
+        return
+    chosen = wanted.stored.names
+    for batch in file.iter_batches(rows, columns=chosen, use_threads=use_threads):
+        columns = [batch.column(name) for name in chosen]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
+
+
+def _has(file: pa.Schema, column: pa.Field) -> bool:
+    """Whether the file has exactly one such column, of the same type."""
+    found = file.get_all_field_indices(column.name)
+    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
+
+
+def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
+    """The bytes of a file in order: from a store behind a network by concurrent requests, since one
+    connection does not use its bandwidth. together: in one part."""
+    path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
+    store = ctx.store
+    step = max(1, size) if together else _REQUEST_BYTES
+
+    def part(start: int) -> bytes:
+        return store.get(path, start, min(size, start + step))
+
+    return map_in_batches(store, part, range(0, size, step))
+
+
+def _damaged(url: str, entry: pa.Table) -> CorruptMetadataError:
+    path = entry.column("path")[0].as_py()
+    return CorruptMetadataError(
+        f"{url}: data file {path} is damaged: its digest is not that of what was written. Nothing "
+        "was committed. Restore the file from a copy, or remove it from the table: overwrite its "
+        "partition, or roll back to a version that does not list it.",
+        object_name=path,
+    )
 
 
 def _batch_rows(entries: pa.Table) -> int:
@@ -881,6 +957,10 @@ def as_columns(
 def _as_type(array: pa.Array, have: FieldType, want: FieldType, target: pa.DataType) -> pa.Array:
     if have == want and array.type.equals(target):
         return array
+
+    def as_member(old: Field, new: Field, to: pa.DataType, values: pa.Array) -> pa.Array:
+        return _as_type(values, old.type, new.type, to)
+
     match have, want:
         case StructType(fields=old), StructType(fields=new):
             there = {field.id: (at, field) for at, field in enumerate(old)}
@@ -894,27 +974,11 @@ def _as_type(array: pa.Array, have: FieldType, want: FieldType, target: pa.DataT
                 )
             return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
         case ArrayType(element=old_element), ArrayType(element=new_element):
-            offsets, part = _offsets(array)
-            values = _as_type(
-                part(array.values), old_element.type, new_element.type, target.value_type
-            )
-            return pa.ListArray.from_arrays(offsets, values, type=target)
+            to = target.value_type
+            return refit(array, target, partial(as_member, old_element, new_element, to))
         case ((MapType() as old_map), (MapType() as new_map)):
-            offsets, part = _offsets(array)
-            keys = _as_type(part(array.keys), old_map.key.type, new_map.key.type, target.key_type)
-            items = _as_type(
-                part(array.items), old_map.value.type, new_map.value.type, target.item_type
-            )
-            return pa.MapArray.from_arrays(offsets, keys, items, type=target)
+            keys = partial(as_member, old_map.key, new_map.key, target.key_type)
+            items = partial(as_member, old_map.value, new_map.value, target.item_type)
+            return refit(array, target, keys, items)
         case _:
             return array.cast(target)
-
-
-def _offsets(array: pa.Array) -> tuple[pa.Array, Callable[[pa.Array], pa.Array]]:
-    """Offsets from zero, null if an array is null; and what cuts out the values that they cover."""
-    raw = array.offsets
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    shifted = pc.subtract(raw, pa.scalar(first, pa.int32()))
-    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-    shifted = pc.if_else(missing, pa.scalar(None, pa.int32()), shifted)
-    return shifted, lambda values: values.slice(first, last - first)

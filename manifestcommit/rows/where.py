@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import check_rows
-from ..filter import predicate
+from ..filter.predicate import columns_of as predicate_columns
+from ..filter.predicate import is_understood
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
@@ -44,7 +45,7 @@ from .find import (
     Counts,
     ExecutorChoice,
     Found,
-    RowExecutor,
+    Selecting,
     apply,
     finish,
     found_in,
@@ -80,12 +81,13 @@ def delete_where(
     change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
-    executor, wanted = choice.by_language(condition, change.schema, "where")
-    entries = _examined(change, wanted)
-    counts = _by_partition(change, executor, wanted, entries)
+    selecting = choice.by_language(condition, change.snapshot.schema)
+    entries = _examined(change, selecting.condition)
+    counts = _by_partition(change, selecting, entries)
     if counts is None:
-        executor, wanted = choice.by_size(entries, "delete", executor, wanted, change.schema)
-    rule = executor.deleting(wanted, change.schema)
+        selecting = choice.by_size(entries, "delete", selecting)
+    executor, wanted = selecting
+    rule = executor.deleting(wanted)
     found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
@@ -105,14 +107,14 @@ def update_where(
     change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
         return finish(change)
-    schema = change.schema
+    schema = change.snapshot.schema
     inputs = arrow_schema(schema, physical=False, ids=False)
     new = Assignments(
         values, schema, columns_of(schema), inputs, session_of(now_us=ctx.env.now_us())
     )
     wanted = understood_here(condition, schema, "where")
     entries, executor = _examined(change, wanted), ArrowRows(ctx)
-    counts = _by_partition(change, executor, wanted, entries)
+    counts = _by_partition(change, Selecting(executor, wanted), entries)
     if counts is not None:
         counts = {path: (rows, 0) for path, (_, rows) in counts.items()}
     rule = Rules([Rule(wanted.given, wanted.form, new)])
@@ -134,7 +136,7 @@ def rewrite_all(
     [SC12] [SC13]"""
     change = RowChange(ctx, "replace" if default is None else "update", [])
     before = change.snapshot
-    edits = () if edit is None else edit(change.schema, before.partition_by)
+    edits = () if edit is None else edit(change.snapshot.schema, before.partition_by)
     by = before.partition_by if partition_by is None else partition_by(before)
     entries = planning.entries_table(ctx, before)
     if not edits and by == before.partition_by:  # others were faster
@@ -157,7 +159,7 @@ def _rewrite(
     default: Any,
 ) -> None:
     """Replace these files of the version before by files of the new columns and partitions."""
-    ctx, after = change.ctx, change.schema
+    ctx, after = change.ctx, change.snapshot.schema
     there = {field.id: field for field in before.schema.fields}
     added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
 
@@ -210,63 +212,53 @@ def overwrite_where(
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
     data = for_each_try(ctx, data)
-    return _overwrite_once(ctx, data, condition, choice, declared, merge_schema, dry_run)
 
+    @until_committed
+    def once(ctx: TableContext) -> RowOutcome:
+        change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
+        if change.already_committed:
+            return finish(change)
+        missing = _fit_columns(change, data, merge_schema)
+        selecting = choice.by_language(condition, change.snapshot.schema)
+        change.rest_on(data.marks)
+        entries = _examined(change, selecting.condition)
+        with change.trial() if dry_run else nullcontext():
+            new = _stage(change, data)
+            _check_inside(change, selecting, new)
+            counts = _by_partition(change, selecting, entries)
+            if counts is None:
+                selecting = choice.by_size(entries, "overwrite", selecting)
+            executor, wanted = selecting
+            rule = executor.deleting(wanted)
+            if counts is None:
+                counts = executor.find(change, entries, rule, keep=not dry_run)
+            gone = sum(rows for _, rows in counts.values())
+            if missing and 0 < gone == _rows(planning.entries_table(ctx, change.snapshot)):
+                check_missing(missing, change.snapshot.properties, whole=True)
+            found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+        return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
 
-@until_committed
-def _overwrite_once(
-    ctx: TableContext,
-    data: NewRows,
-    condition: Any,
-    choice: ExecutorChoice,
-    declared: Declared,
-    merge_schema: bool,
-    dry_run: bool,
-) -> RowOutcome:
-    change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
-    if change.already_committed:
-        return finish(change)
-    missing = _fit_columns(change, data, merge_schema)
-    schema = change.schema
-    executor, wanted = choice.by_language(condition, schema, "where")
-    change.rest_on(data.marks)
-    entries = _examined(change, wanted)
-    with change.trial() if dry_run else nullcontext():
-        new = _stage(change, data)
-        _check_inside(change, executor, wanted, new)
-        counts = _by_partition(change, executor, wanted, entries)
-        if counts is None:
-            executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, schema)
-            rule = executor.deleting(wanted, schema)
-            counts = executor.find(change, entries, rule, keep=not dry_run)
-        gone = sum(rows for _, rows in counts.values())
-        if missing and 0 < gone == _rows(planning.entries_table(ctx, change.snapshot)):
-            check_missing(missing, change.snapshot.properties, whole=True)
-        rule = executor.deleting(wanted, schema)
-        found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
-    return finish(change, found, executor.name, planned=dry_run, rows_inserted=_rows(new))
+    return once(ctx)
 
 
 def _examined(change: RowChange, wanted: Condition) -> pa.Table:
     """The files that may hold such rows. That they were looked at is recorded. [CF16]"""
     snapshot = change.snapshot
-    change.read(partitions_read(wanted.predicate, change.schema, snapshot.partition_by))
+    change.read(partitions_read(wanted.predicate, change.snapshot.schema, snapshot.partition_by))
     return planning.entries_table(change.ctx, snapshot, wanted.predicate)
 
 
-def _by_partition(
-    change: RowChange, executor: RowExecutor, wanted: Condition, entries: pa.Table
-) -> Counts | None:
+def _by_partition(change: RowChange, selecting: Selecting, entries: pa.Table) -> Counts | None:
     """How many rows of each file match, as if they were deleted, if no file has to be read for
     that: partition values alone decide, or there is no file; else None. [RC2]"""
     if not entries.num_rows:
         return {}
+    wanted = selecting.condition
     # a transform says nothing of single values of its column
-    every = partition_fields(change.schema, change.snapshot.partition_by)
+    every = partition_fields(change.snapshot.schema, change.snapshot.partition_by)
     fields = [each for each in every if each.id <= MAX_FIELD_ID]
-    if not predicate.is_understood(wanted.predicate) or not predicate.columns_of(
-        wanted.predicate
-    ) <= {(field.name,) for field in fields}:
+    known = {(field.name,) for field in fields}
+    if not is_understood(wanted.predicate) or not predicate_columns(wanted.predicate) <= known:
         return None
     columns = [
         values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
@@ -280,7 +272,7 @@ def _by_partition(
     names = [field.name for field in fields]
     if not fields:  # some column, to have rows
         arrays, names = [pa.nulls(1)], ["nothing"]
-    chosen = executor.chosen(pa.table(arrays, names), Schema(fields=tuple(fields)), wanted)
+    chosen = selecting.executor.chosen(pa.table(arrays, names), wanted)
     goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
     paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
     return {
@@ -335,15 +327,12 @@ def _rows(entries: pa.Table) -> int:
     return pc.sum(entries.column("rows")).as_py() or 0
 
 
-def _check_inside(
-    change: RowChange, executor: RowExecutor, wanted: Condition, new: pa.Table
-) -> None:
+def _check_inside(change: RowChange, selecting: Selecting, new: pa.Table) -> None:
     """UsageError unless the condition is true for every row of the data, as it is stored: a rerun
     would duplicate the others. [RC10]"""
-    inside = _by_partition(change, executor, wanted, new)
+    inside, (executor, wanted) = _by_partition(change, selecting, new), selecting
     if inside is None:
-        rule = executor.deleting(wanted, change.schema)
-        inside = executor.find(change, new, rule)
+        inside = executor.find(change, new, executor.deleting(wanted))
     rows = _rows(new)
     outside = rows - sum(count for _, count in inside.values())
     if outside:

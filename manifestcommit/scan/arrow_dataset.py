@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import msgspec
@@ -36,7 +38,42 @@ _FILTER_ADVICE = (
 Others = dict[str, tuple[str, int, FooterRef]]
 
 
-class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+class _NamingDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+    """A dataset whose own methods read by its `scanner`, and name the file that is damaged."""
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        with self.naming_damage(filter):
+            return self.scanner(columns, filter, **options).to_table()
+
+    def to_batches(
+        self, columns: Any = None, filter: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        # wrong options are refused here, not at the first batch
+        batches = self.scanner(columns, filter, **options).to_batches()
+        return self._named(batches, filter)
+
+    def _named(self, batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
+        with self.naming_damage(filter):
+            yield from batches
+
+    def head(
+        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return self.scanner(columns, filter, **options).head(num_rows)
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        with self.naming_damage(filter):
+            return int(self.scanner([], filter, **options).count_rows())
+
+    def take(
+        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return self.scanner(columns, filter, **options).take(indices)
+
+
+class CheckedDataset(_NamingDataset):
     """The files of a dataset. Those of other programs are checked, once each, before the first scan
     whose filter may match their partition; what a filter asks of their columns of doubtful
     statistics is evaluated after reading. In any filter NaN is above all numbers, as in Spark.
@@ -72,33 +109,6 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         given = (self._plain, self._url, self._base, self._others, self._doubtful)
         return CheckedDataset, given
 
-    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
-        with self.naming_damage(filter):
-            return super().to_table(columns=columns, filter=filter, **options)
-
-    def to_batches(
-        self, columns: Any = None, filter: Any = None, **options: Any
-    ) -> Iterator[pa.RecordBatch]:
-        # wrong options are refused here, not at the first batch
-        batches = super().to_batches(columns=columns, filter=filter, **options)
-        return self._named(batches, filter)
-
-    def head(
-        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
-    ) -> pa.Table:
-        with self.naming_damage(filter):
-            return super().head(num_rows, columns=columns, filter=filter, **options)
-
-    def count_rows(self, filter: Any = None, **options: Any) -> int:
-        with self.naming_damage(filter):
-            return int(super().count_rows(filter=filter, **options))
-
-    def take(
-        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
-    ) -> pa.Table:
-        with self.naming_damage(filter):
-            return super().take(indices, columns=columns, filter=filter, **options)
-
     @contextmanager
     def naming_damage(self, filter: Any = None) -> Iterator[None]:
         """Inside this block, rows are read: CorruptMetadataError names the first file that cannot
@@ -109,10 +119,6 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
             if is_damage(error):
                 self._raise_damage(filter)
             raise
-
-    def _named(self, batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
-        with self.naming_damage(filter):
-            yield from batches
 
     def _raise_damage(self, filter: Any) -> None:
         for fragment in self._plain.get_fragments(filter):
@@ -340,7 +346,7 @@ _ADVICE = (
 )
 
 
-class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
+class RenamedDataset(_NamingDataset):
     """A dataset whose columns were renamed after their files were written: it shows the new names
     over the old files. [SC6]
 
@@ -386,29 +392,7 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
             filter = spark_order(filter, self._logical)
         return ds.Scanner.from_batches(inner.to_reader(), columns=columns, filter=filter, **options)
 
-    def to_batches(
-        self, columns: Any = None, filter: Any = None, **options: Any
-    ) -> Iterator[pa.RecordBatch]:
-        with self.naming_damage():
-            yield from self.scanner(columns, filter, **options).to_batches()
-
-    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
-        with self.naming_damage():
-            return self.scanner(columns, filter, **options).to_table()
-
-    def head(
-        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
-    ) -> pa.Table:
-        with self.naming_damage():
-            return self.scanner(columns, filter, **options).head(num_rows)
-
-    def count_rows(self, filter: Any = None, **options: Any) -> int:
-        if filter is None:
-            return int(self._dataset.count_rows(**options))
-        with self.naming_damage():
-            return int(self.scanner([], filter, **options).count_rows())
-
-    def naming_damage(self) -> AbstractContextManager[None]:
+    def naming_damage(self, filter: Any = None) -> AbstractContextManager[None]:
         """As that of the dataset below."""
         below = self._dataset
         return below.naming_damage() if isinstance(below, CheckedDataset) else nullcontext()
@@ -443,14 +427,10 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     ]
     if not columns:
         return [pc.scalar(True)] * table.num_rows
-    expressions = []
-    for row in range(table.num_rows):
-        parts = [_equals(name, column[row]) for name, column in columns]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole & part
-        expressions.append(whole)
-    return expressions
+    return [
+        reduce(and_, (_equals(name, column[row]) for name, column in columns))
+        for row in range(table.num_rows)
+    ]
 
 
 def _columns_in(snapshot: Snapshot) -> list[Field]:

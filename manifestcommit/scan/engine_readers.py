@@ -259,20 +259,13 @@ def folders_in(
     # without its files' rows, Spark may count such a partition (spark.sql.optimizer.metadataOnly)
     if not own.num_rows or pc.any(pc.equal(own.column("rows"), 0)).as_py():
         return None
-    return folders_of(own, schema, partition_by)
-
-
-def folders_of(
-    entries: pa.Table, schema: Schema, partition_by: Sequence[int]
-) -> PartitionFolders | None:
-    """The folders of all of these entries' files, as `folders_in`."""
     if not may_prune(schema, partition_by):
         return None
     ids = tuple(partition_by)
     fields = partition_fields(schema, ids)
-    columns = [from_array(entries.column(f"partition.{each.id}"), each.type) for each in fields]
+    columns = [from_array(own.column(f"partition.{each.id}"), each.type) for each in fields]
     types = [field.type for field in fields]
-    paths = entries.column("path").to_pylist()
+    paths = own.column("path").to_pylist()
     values: dict[str, tuple[WireValue, ...]] = {}
     for path, found in zip(paths, zip(*columns, strict=True), strict=True):
         name = path.rpartition("/")[0]

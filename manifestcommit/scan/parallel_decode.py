@@ -8,7 +8,6 @@ and then the requested columns of the requested row groups, as several concurren
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 from bisect import bisect_right
@@ -16,126 +15,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import CorruptMetadataError
 from ..files.footer_stats import parquet_columns
 from ..files.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
-from ..format import codec
 from ..format.entries import FooterRef, pack_bins
-from ..format.snapshot import Snapshot
-from ..format.values import marked_schemas
 from ..log.manifests import GAP_BYTES
-from ..log.table_context import TableContext
-from ..runtime.environment import map_in_batches
 from ..runtime.footer_child import chunk_span, metadata_of
 from ..store import Store
 from ..store.arrow_filesystem import TAIL_BYTES, RangedInput
 
-# Decodes a data file from one read of all its bytes, which are compared with its digest.
-
 _REQUEST_BYTES = 8 << 20
-
-
-def checked_bytes(ctx: TableContext, entry: pa.Table) -> bytes | None:
-    """All bytes of one file; None if another program wrote it: only its footer is known [AF3].
-    CorruptMetadataError where they are not what was written: a file with the same rows would have a
-    digest that hides the damage. [RC1]"""
-    digest = entry.column("digest")[0].as_py()
-    if digest is None:
-        return None
-    data = b"".join(_parts(ctx, entry, together=not ctx.store.is_remote))
-    if codec.digest(data) != digest:
-        raise _damaged(ctx.store.url, entry)
-    return data
-
-
-def check_digest(ctx: TableContext, entry: pa.Table) -> None:
-    """CorruptMetadataError where the file is not what was written; its parts are not held."""
-    digest, found = entry.column("digest")[0].as_py(), hashlib.sha256()
-    if digest is not None:
-        for part in _parts(ctx, entry):
-            found.update(part)
-        if codec.digest_of(found) != digest:
-            raise _damaged(ctx.store.url, entry)
-
-
-class Wanted(NamedTuple):
-    """Columns of a version: as users see them, and as files have them."""
-
-    shown: pa.Schema
-    stored: pa.Schema
-
-
-def wanted_columns(ctx: TableContext, snapshot: Snapshot, columns: list[str] | None) -> Wanted:
-    """These columns, or all."""
-    both = marked_schemas(snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version)
-    if columns is None:
-        return Wanted(*both)
-    places = [both[0].get_field_index(name) for name in columns]
-    some = (pa.schema([each.field(at) for at in places], each.metadata) for each in both)
-    return Wanted(*some)
-
-
-def batches_of(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    entry: pa.Table,
-    data: bytes,
-    wanted: Wanted,
-    batch_rows: int,
-    *,
-    use_threads: bool = False,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one file with these bytes, with user-visible names of columns. use_threads:
-    decode columns in parallel."""
-    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-    held_columns, names = file.schema_arrow, wanted.shown.names  # pyarrow makes it anew each time
-    if not all(_has(held_columns, field) for field in wanted.stored):
-        # a column is younger than the file, or has another type by now
-        from .arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
-
-        held = open_dataset(ctx, snapshot, entry, data)
-        yield from held.to_batches(columns=names, batch_size=batch_rows, use_threads=use_threads)
-        return
-    chosen = wanted.stored.names
-    for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads):
-        columns = [batch.column(name) for name in chosen]
-        yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
-
-
-def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
-    """The bytes of a file in order: from a store behind a network by concurrent requests, since one
-    connection does not use its bandwidth. together: in one part."""
-    path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
-    store = ctx.store
-    step = max(1, size) if together else _REQUEST_BYTES
-
-    def part(start: int) -> bytes:
-        return store.get(path, start, min(size, start + step))
-
-    return map_in_batches(store, part, range(0, size, step))
-
-
-def _damaged(url: str, entry: pa.Table) -> CorruptMetadataError:
-    path = entry.column("path")[0].as_py()
-    return CorruptMetadataError(
-        f"{url}: data file {path} is damaged: its digest is not that of what was written. Nothing "
-        "was committed. Restore the file from a copy, or remove it from the table: overwrite its "
-        "partition, or roll back to a version that does not list it.",
-        object_name=path,
-    )
-
-
-def _has(file: pa.Schema, column: pa.Field) -> bool:
-    """Whether the file has exactly one such column, of the same type."""
-    found = file.get_all_field_indices(column.name)
-    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
-
-
 # bytes of decoded batches that wait before another one is started; one step decodes no more than
 # this, or one batch
 DECODED_BYTES = 32 << 20
@@ -308,7 +201,7 @@ def read_ahead(
     pool = ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="manifestcommit-read")
     ahead = _FetchedAhead(store, files, choose, all_columns, footers, pool)
     try:
-        yield from ahead
+        yield from iter(ahead.first, None)
     # nobody wants the rest; otherwise another thread may still decode what is being fetched
     except GeneratorExit:
         ahead.stop()
@@ -339,16 +232,13 @@ class _FetchedAhead:
         self._turn = threading.Lock()  # held by the thread that requests more
         self._is_stopped = False
 
-    def __iter__(self) -> Iterator[Portion]:
-        while (portion := self._first()) is not None:
-            yield portion
-
     def stop(self) -> None:
         """Make no further requests."""
         with self._turn:
             self._is_stopped = True
 
-    def _first(self) -> Portion | None:
+    def first(self) -> Portion | None:
+        """The next portion, whose bytes are held or on their way; None: there is none."""
         with self._turn:
             if not self._fill(wait=True):
                 return None

@@ -9,17 +9,25 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match
-from ..filter.transforms import virtual_fields, with_transforms
+from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match, virtual_fields
+from ..filter.transforms import with_transforms
 from ..format import codec, manifest_table, values
 from ..format.entries import ManifestRef, pack_bins
-from ..format.fields import FLOATS, Field, Schema, StructType, WireValue, has_own_order
+from ..format.fields import (
+    FLOATS,
+    MAX_FIELD_ID,
+    Field,
+    Schema,
+    StructType,
+    WireValue,
+    has_own_order,
+)
 from ..format.manifest_table import is_live
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
@@ -33,16 +41,17 @@ from ..runtime.environment import map_concurrently
 # manifest, and of whole manifests. [RD6] [RD12]
 
 
-class EntrySource:
-    """The statistics of the entries of a table, for each column that a predicate names."""
+_End = Literal["min", "max"]
+_ENDS: tuple[_End, _End] = ("min", "max")
 
-    def __init__(
-        self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate
-    ) -> None:
+
+class EntrySource:
+    """The statistics of the entries of a table, column by column."""
+
+    def __init__(self, table: pa.Table, schema: Schema, partition_by: Sequence[int]) -> None:
         self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
         self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
-        self._named = columns_of(predicate)
 
     @property
     def rows(self) -> pa.Array:
@@ -50,24 +59,20 @@ class EntrySource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or column not in self._named:
+        if field is None:
             return None
         if field.id in self._partition_by:
             value = whole(self._table.column(f"partition.{field.id}"))
             nulls = pc.if_else(value.is_null(), self.rows, 0)
-            return ColumnBounds(min=value, max=value, nulls=nulls, nans=_zeros(len(value)))
+            return ColumnBounds(min=value, max=value, nulls=nulls)
         if f"min.{field.id}" not in self._table.column_names:
             return None
         low, high, nulls, nans = (
             whole(self._table.column(f"{name}.{field.id}"))
             for name in ("min", "max", "nulls", "nans")
         )
-        return ColumnBounds(
-            min=low,
-            max=high,
-            nulls=nulls,
-            nans=nans if field.type in FLOATS else _zeros(len(low)),
-        )
+        nans = nans if field.type in FLOATS else None
+        return ColumnBounds(min=low, max=high, nulls=nulls, nans=nans)
 
 
 class RowGroupSource:
@@ -114,16 +119,10 @@ class RowGroupSource:
                 stats.null_count if stats is not None and stats.has_null_count else None
                 for stats in self._statistics(name)
             ]
-            low, high = (
-                self._ends(name, field, "min", with_nulls=True),
-                self._ends(name, field, "max", with_nulls=True),
-            )
-            return ColumnBounds(
-                min=low, max=high, nulls=pa.array(nulls, pa.int64()), nans=_zeros(len(low))
-            )
-        low = self._ends(f"min.{field.id}", field, "min", with_nulls=False)
-        high = self._ends(f"max.{field.id}", field, "max", with_nulls=False)
-        nans = self._no_rows(f"nans.{field.id}") if field.type in FLOATS else _zeros(len(low))
+            low, high = (self._ends(name, field, end, with_nulls=True) for end in _ENDS)
+            return ColumnBounds(min=low, max=high, nulls=pa.array(nulls, pa.int64()))
+        low, high = (self._ends(f"{end}.{field.id}", field, end, with_nulls=False) for end in _ENDS)
+        nans = self._no_rows(f"nans.{field.id}") if field.type in FLOATS else None
         return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
 
     def _statistics(self, name: str) -> Iterator[Any]:
@@ -131,9 +130,7 @@ class RowGroupSource:
             at = footer.positions.get(name)
             yield from (None if at is None else group.column(at).statistics for group in groups)
 
-    def _ends(
-        self, name: str, field: Field, end: Literal["min", "max"], *, with_nulls: bool
-    ) -> pa.Array:
+    def _ends(self, name: str, field: Field, end: _End, *, with_nulls: bool) -> pa.Array:
         """The least or greatest value of each row group in the column's type; null: unknown."""
         kind = arrow_type(field.type)
         told = (
@@ -171,14 +168,13 @@ class ManifestSource:
         field = self._leaves.get(column)
         if field is None or field.id not in self._partition_by:
             return None
-        index = self._partition_by.index(field.id)
-        low = values.to_array([_at(ref.lower, index) for ref in self._references], field.type)
-        high = values.to_array([_at(ref.upper, index) for ref in self._references], field.type)
-        nulls = pa.array([self._nulls(ref, index) for ref in self._references], pa.int64())
-        return ColumnBounds(min=low, max=high, nulls=nulls, nans=_zeros(len(low)))
-
-    def _nulls(self, ref: ManifestRef, index: int) -> int | None:
-        return 0 if index < len(ref.nulls) and not ref.nulls[index] else None
+        index, references = self._partition_by.index(field.id), self._references
+        low, high = (
+            values.to_array([_at(bounds, index) for bounds in every], field.type)
+            for every in ([ref.lower for ref in references], [ref.upper for ref in references])
+        )
+        nulls = [0 if _at(ref.nulls, index) is False else None for ref in references]
+        return ColumnBounds(min=low, max=high, nulls=pa.array(nulls, pa.int64()))
 
 
 def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
@@ -242,7 +238,7 @@ def _stored(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _typed(
-    told: Sequence[Any], end: Literal["min", "max"], stored: pa.DataType | None, kind: pa.DataType
+    told: Sequence[Any], end: _End, stored: pa.DataType | None, kind: pa.DataType
 ) -> pa.Array:
     """One end of statistics, all from columns stored in one type, in the column's present type."""
     if stored is None:
@@ -259,10 +255,6 @@ def _typed(
     # out of the column's range: reading it will raise the error
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return pa.nulls(len(told), kind)
-
-
-def _zeros(length: int) -> pa.Array:
-    return pa.repeat(pa.scalar(0, pa.int64()), length)
 
 
 def _at(items: Sequence[WireValue], index: int) -> WireValue:
@@ -292,7 +284,8 @@ def entries_table(
     if predicate is None:
         tables = _of_each(ctx, snapshot, snapshot.manifests, lambda live: live)
     else:
-        predicate = with_transforms(predicate, snapshot.schema, snapshot.partition_by)
+        if any(field_id > MAX_FIELD_ID for field_id in snapshot.partition_by):
+            predicate = with_transforms(predicate, snapshot.schema, snapshot.partition_by)
         tables = _matching(ctx, snapshot, predicate)
     # without entries, only the columns
     tables = [table for table in tables if table.num_rows] or tables[:1]
@@ -326,8 +319,10 @@ def _of_each(
     take: Callable[[pa.Table], pa.Table],
 ) -> list[pa.Table]:
     """Apply `take` to each manifest's live entries, all bytes read: perhaps much work."""
+    if not references:
+        return []
     with raise_if_expired(ctx.store, snapshot.version):
-        removed = ctx.manifests.removed(snapshot) if references else {}
+        removed = ctx.manifests.removed(snapshot)
         return map_concurrently(
             ctx.store,
             lambda ref: take(ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
@@ -340,31 +335,29 @@ def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> li
     """The entries that may match, by manifest; footers of many are evaluated at once. [RD12]"""
     references = _matching_manifests(snapshot, predicate)
     tables: list[pa.Table] = []
+    if not references:
+        return tables
     with raise_if_expired(ctx.store, snapshot.version):
-        removed = ctx.manifests.removed(snapshot) if references else {}
+        removed = ctx.manifests.removed(snapshot)
+
+        def parts_of(ref: ManifestRef) -> ManifestParts | None:
+            check_removed(ref, removed.get(ref.path, 0))
+            return ctx.manifests.parts(ref, snapshot.partition_by)
+
+        def rows_of(asked: _Asked) -> pa.Table:
+            return _matching_rows(ctx, snapshot, predicate, removed.get(asked[0].path, 0), *asked)
+
         for some in pack_bins(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
-            asked = [_Asked(ref=ref, removed=removed.get(ref.path, 0)) for ref in some]
-            parts = map_concurrently(
-                ctx.store, lambda manifest: _parts(ctx, snapshot, manifest), asked
-            )
-            groups = _matching_groups(
-                [part for part in parts if part is not None], snapshot, predicate
-            )
+            parts = map_concurrently(ctx.store, parts_of, some)
+            known = [part for part in parts if part is not None]
+            groups = _matching_groups(known, snapshot, predicate)
             asked = [
-                manifest._replace(parts=of, groups=[] if of is None else next(groups))
-                for manifest, of in zip(asked, parts, strict=True)
+                (ref, part, [] if part is None else next(groups))
+                for ref, part in zip(some, parts, strict=True)
             ]
             # The first manifest supplies the columns if nothing matches.
-            asked = [
-                manifest
-                for at, manifest in enumerate(asked)
-                if manifest.parts is None or manifest.groups or at == 0
-            ]
-            tables += map_concurrently(
-                ctx.store,
-                lambda manifest: _matching_rows(ctx, snapshot, manifest, predicate),
-                asked,
-            )
+            asked = asked[:1] + [each for each in asked[1:] if each[1] is None or each[2]]
+            tables += map_concurrently(ctx.store, rows_of, asked)
     return tables
 
 
@@ -373,18 +366,8 @@ def _room(ref: ManifestRef) -> int:
     return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
 
 
-class _Asked(NamedTuple):
-    """One manifest: its removed rows and, if it is read by parts, the row groups that may match."""
-
-    ref: ManifestRef
-    removed: int
-    parts: ManifestParts | None = None
-    groups: Sequence[int] = ()
-
-
-def _parts(ctx: TableContext, snapshot: Snapshot, asked: _Asked) -> ManifestParts | None:
-    check_removed(asked.ref, asked.removed)
-    return ctx.manifests.parts(asked.ref, snapshot.partition_by)
+# one manifest and, if it is read by parts, these and the row groups that may match
+_Asked = tuple[ManifestRef, ManifestParts | None, list[int]]
 
 
 def _matching_groups(
@@ -402,33 +385,35 @@ def _matching_groups(
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
     return table.filter(
-        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate))
+        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by))
     )
 
 
 def _matching_rows(
-    ctx: TableContext, snapshot: Snapshot, asked: _Asked, predicate: Predicate
+    ctx: TableContext,
+    snapshot: Snapshot,
+    predicate: Predicate,
+    removed: int,
+    ref: ManifestRef,
+    parts: ManifestParts | None,
+    groups: Sequence[int],
 ) -> pa.Table:
     """Read the filter's columns of the row groups that may match, then the other columns of the
     entries that remain. [RD12]"""
-    ref, removed, parts, groups = asked
     if parts is None:
         return _matching_entries(ctx.manifests.live(ref, snapshot, removed), snapshot, predicate)
     schema, partition_by = snapshot.schema, snapshot.partition_by
     if not groups:
         return parts.schema.empty_table()
     wanted = columns_for(predicate, schema, partition_by)
-    few = _aligned_part(
-        parts, groups, [name for name in parts.schema.names if name in wanted], ref, snapshot
-    )
-    mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
+    asked = [name for name in parts.schema.names if name in wanted]
+    few = _aligned_part(parts, groups, asked, ref, snapshot)
+    mask = may_match(predicate, EntrySource(few, schema, partition_by))
     left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
     if not left:
         return parts.schema.empty_table()
-    names = manifest_table.known_columns(parts.schema.names, schema)
-    return _aligned_part(
-        parts, list(left), names, ref, snapshot, pa.concat_arrays(list(left.values()))
-    )
+    names, kept = manifest_table.known_columns(parts.schema.names, schema), list(left.values())
+    return _aligned_part(parts, list(left), names, ref, snapshot, pa.concat_arrays(kept))
 
 
 def _split(
@@ -563,7 +548,10 @@ def unshared_entries(
 ) -> tuple[pa.Table, pa.Table]:
     """The live entries of both, in no particular order, without those of manifests that both list,
     which are not opened. [RD8]"""
-    shared = _shared_manifests(ctx, start, end)
+    shared = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
+    if shared:
+        gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
+        shared = {path for path in shared if gone_before.get(path, 0) == gone_after.get(path, 0)}
     own = [
         msgspec.structs.replace(
             snapshot, manifests=tuple(r for r in snapshot.manifests if r.path not in shared)
@@ -572,11 +560,3 @@ def unshared_entries(
     ]
     before, after = (entries_table(ctx, snapshot, in_order=False) for snapshot in own)
     return before, after
-
-
-def _shared_manifests(ctx: TableContext, start: Snapshot, end: Snapshot) -> frozenset[str]:
-    common = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
-    if not common:
-        return frozenset()
-    gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
-    return frozenset(path for path in common if gone_before.get(path, 0) == gone_after.get(path, 0))

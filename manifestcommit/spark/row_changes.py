@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -31,7 +30,7 @@ from ..files.writer import WritePlan
 from ..format.fields import Schema, from_spark, unpadded
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
-from ..operations.compaction import Choose, Rewrite, Rewriting, misplaced
+from ..operations.compaction import Rewrite, Rewriting
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
@@ -41,7 +40,6 @@ from .conditions import (
     check_repeatable,
     evaluating,
     side_of,
-    told_once,
     understand,
 )
 from .dataframe import read_snapshot
@@ -115,30 +113,6 @@ def rewriter(
     return rewrite
 
 
-def choose_with(spark: SparkSession, condition: Any) -> Choose:
-    """The partitions for which a condition, a Spark Column or SQL, is true. [GC16]"""
-
-    def choose(partitions: pa.Table) -> list[bool]:
-        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
-        numbered = partitions.append_column(
-            number, pa.array(range(partitions.num_rows), pa.int64())
-        )
-        try:
-            with told_once():
-                rows = (
-                    frame_of(spark, numbered)
-                    .filter(condition)
-                    .select(F.col(quoted(number)))
-                    .collect()
-                )
-        except PySparkException as error:
-            raise UsageError(misplaced(partitions, str(error).partition("\n")[0])) from None
-        hits = {row[0] for row in rows}
-        return [row in hits for row in range(partitions.num_rows)]
-
-    return choose
-
-
 Options = Mapping[str, Any] | None
 
 
@@ -203,13 +177,15 @@ class SparkRows:
         check_reachable(ctx.store.url)
         self._spark, self._ctx, self._options = spark, ctx, storage_options
 
-    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
-        wanted = understand(self._spark, condition, schema, argument)
-        check_repeatable(self._spark, condition, wanted.given, schema, argument)
-        return Condition(given=condition, predicate=wanted.predicate, form=wanted)
+    def understand(self, where: Any, schema: Schema) -> Condition:
+        wanted = understand(self._spark, where, schema, "where")
+        check_repeatable(self._spark, where, wanted.given, schema, "where")
+        return Condition(schema=schema, given=where, predicate=wanted.predicate, form=wanted)
 
-    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+    def chosen(self, partitions: pa.Table, condition: Condition) -> list[bool]:
         """Spark itself evaluates it for partitions: it is not interpreted twice."""
+        there = {*partitions.column_names}
+        schema = Schema(fields=tuple(f for f in condition.schema.fields if f.name in there))
         number = free_name("number", schema)
         numbers = pa.array(range(partitions.num_rows), pa.int64())
         struct = StructType([StructField(number, LongType()), *spark_schema(schema)])
@@ -220,14 +196,14 @@ class SparkRows:
             hits = {row[0] for row in df.select(F.col(number)).collect()}
         return [row in hits for row in range(partitions.num_rows)]
 
-    def deleting(self, condition: Condition, schema: Schema) -> Deleting:
-        return Deleting(condition, needed_columns(schema, condition.predicate))
+    def deleting(self, condition: Condition) -> Deleting:
+        return Deleting(condition, needed_columns(condition.schema, condition.predicate))
 
     def find(
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
         """One pass over the rule's columns. keep: changes nothing, files are read again."""
-        schema, snapshot = change.schema, change.snapshot
+        schema, snapshot = change.snapshot.schema, change.snapshot
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
@@ -268,7 +244,7 @@ class SparkMatch:
     ) -> None:
         self._spark, self._change, self._staged = spark, change, staged
         self._options, self.rule = storage_options, self
-        table = change.schema
+        table = change.snapshot.schema
         self._keys = [field.name for field in staged.keys.fields]
         self._theirs, self._safe = staged.key_names, staged.keys.is_null_safe
         # names besides the table's own
@@ -389,7 +365,7 @@ class SparkMatch:
 
     def _inserted(self) -> DataFrame:
         """What the clauses make of them."""
-        struct = spark_schema(self._change.schema)
+        struct = spark_schema(self._change.snapshot.schema)
         return mapped(self._unmatched(), partial(_inserted, self._work), struct)
 
     def _by_key(self) -> DataFrame:

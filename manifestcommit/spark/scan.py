@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from ..files.foreign_footer import damaged_file
 from ..format import sink_log
 from ..format.entries import pack_bins
 from ..format.fields import FLOATS, MARK, Schema, WireValue, to_spark, walk
-from ..format.values import to_array
+from ..format.values import refit, to_array
 from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
@@ -190,41 +190,14 @@ def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
+        return refit(array, target, lambda values: _fit(values, target.value_type))
     if pa.types.is_map(target) and pa.types.is_map(array.type):
-        entries = pa.struct([target.key_field, target.item_field])
-
-        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
-            return pa.StructArray.from_arrays(
-                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
-            )
-
-        offsets, first, last = _offsets(array)
-        values = fit_entries(
-            array.keys.slice(first, last - first), array.items.slice(first, last - first)
+        keys, items = (
+            lambda values: _fit(values, target.key_type),
+            lambda values: _fit(values, target.item_type),
         )
-        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
+        return refit(array, target, keys, items)
     return array.cast(target)
-
-
-def _fit_list(
-    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
-) -> pa.Array:
-    offsets, first, last = _offsets(array)
-    return pa.ListArray.from_arrays(
-        offsets, fit(array.values.slice(first, last - first)), type=target
-    )
-
-
-def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, null if the list is null; and the bounds of the values that they cover."""
-    raw = array.offsets
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
-    if array.null_count == 0:
-        return shifted, first, last
-    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
 
 
 def relaxed(schema: pa.Schema) -> pa.Schema:

@@ -390,7 +390,7 @@ def _former(schema: Schema) -> Schema | None:
 def _matching(entries: pa.Table, at: Snapshot, view: View) -> pa.Table:
     """The entries of files that may hold such rows."""
     predicate = view.wanted.predicate
-    source = EntrySource(entries, at.schema, at.partition_by, predicate)
+    source = EntrySource(entries, at.schema, at.partition_by)
     return entries.filter(may_match(predicate, source))
 
 

@@ -50,6 +50,7 @@ from ..rows.clauses import (
     shown,
     understand,
 )
+from ..runtime.environment import Env
 from ..runtime.validation import (
     checked,
     file_name,
@@ -112,21 +113,19 @@ def without_spark(
     condition: Any,
     snapshot: Snapshot,
     spark: SparkSession | None = None,
-    *,
-    now_us: int | None = None,
+    env: Env | None = None,
 ) -> tuple[Any, Predicate | None]:
     """The condition and what planning may take from it, where this process evaluates it: SQL as a
     pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
-    session is active. UsageError where it is not a condition, or none is. now_us: for a read, which
-    evaluates it once. [RC8]"""
+    session is active. UsageError where it is not a condition, or none is. env: tells the time to a
+    read, which evaluates it once. [RC8]"""
     if not isinstance(condition, str):
         is_arrow = isinstance(condition, pc.Expression)
         return condition, predicate_of(name, condition, snapshot) if is_arrow else None
     check_meaning(name, [condition], spark)
+    session = session_of(spark, None if env is None else env.now_us(), falls_back=True)
     try:
-        found = understand(
-            condition, snapshot.schema, name, session_of(spark, now_us, falls_back=True)
-        )
+        found = understand(condition, snapshot.schema, name, session)
     except NotUnderstoodError as error:
         if spark is None and running_session() is None:
             raise needs_spark(condition, name, error) from error
@@ -283,7 +282,7 @@ class TableReads:
         Spec: RD6, RD41.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
+        filter, predicate = without_spark("filter", filter, snapshot, env=self._ctx.env)
         if is_for_spark(filter):
             predicate = predicate_of("filter", filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
@@ -373,7 +372,7 @@ class TableReads:
         snapshot = self._rows_of(version, as_of, tag)
         names = chosen(snapshot, columns)
         given = filter
-        filter, predicate = without_spark("filter", filter, snapshot, now_us=self._ctx.env.now_us())
+        filter, predicate = without_spark("filter", filter, snapshot, env=self._ctx.env)
         if is_for_spark(filter):
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations import compaction as engine
-from ..operations.compaction import Choose, Compaction, CompactionOptions, choose_by_sql, rewriter
+from ..operations.compaction import Compaction, CompactionOptions, rewriter
 from ..operations.upkeep_properties import sorting_of
 from ..protocol.compaction_plan import Group
 from ..rows.clauses import (
@@ -29,8 +28,6 @@ from ..rows.clauses import (
     as_clauses,
     check_not_empty,
     clause_texts,
-    needs_spark,
-    running_session,
 )
 from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, is_for_spark, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
@@ -47,7 +44,7 @@ from ..runtime.validation import (
     rows,
 )
 from ..store import StorageOptions
-from .reading import Condition, check_meaning, check_spark
+from .reading import Condition, check_meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -396,7 +393,6 @@ def compact(
     ctx: TableContext,
     aim: CompactionOptions,
     *,
-    where: Any,
     sort_by: list[str] | str | None,
     spark: SparkSession | None,
     storage_options: StorageOptions,
@@ -409,12 +405,12 @@ def compact(
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(ctx, sort_by=columns)
     else:
+        from ..spark.dataframe import active_session  # late: pyspark is an extra
         from ..spark.row_changes import rewriter as with_spark
 
-        spark = _session(spark)
-        rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
-    choose = _chosen(where, spark, snapshot)
-    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
+        session = spark or active_session()
+        rewrite = with_spark(session, sort_by=columns, storage_options=storage_options)
+    return engine.compact(ctx, aim, rewrite, progress=progress)
 
 
 def _sorting(
@@ -431,9 +427,7 @@ def plan_compaction(
     ctx: TableContext,
     aim: CompactionOptions,
     *,
-    where: Any,
     sort_by: list[str] | str | None,
-    spark: SparkSession | None,
     only_manifests: bool,
 ) -> pa.Table:
     """What a compaction would do now, group by group; nothing is changed. [GC16]"""
@@ -441,33 +435,5 @@ def plan_compaction(
     groups: Iterable[Group] = ()
     if not only_manifests:
         _, aim = _sorting(snapshot, sort_by, aim)
-        groups = engine.find_groups(ctx, snapshot, aim, _chosen(where, spark, snapshot))
+        groups = engine.find_groups(ctx, snapshot, aim)
     return engine.describe_plan(ctx, snapshot, groups)
-
-
-def _chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
-    """Which partitions a condition chooses; Spark evaluates it if it was given or is needed."""
-    if where is None:
-        return None
-    if isinstance(where, pc.Expression):
-        return engine.choose_by(where)
-    check_meaning("where", [where], spark)
-
-    def with_spark(why: Exception | None = None) -> Choose:
-        if why is not None and running_session() is None:
-            raise needs_spark(where, "where", why) from why
-        check_spark("where", where)
-        from ..spark.row_changes import choose_with
-
-        return choose_with(_session(spark), where)
-
-    if spark is None and isinstance(where, str):
-        return choose_by_sql(where, snapshot, with_spark)
-    return with_spark()
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
-    """The one given, the active one, or a new one."""
-    from ..spark.dataframe import active_session  # late: pyspark is an extra
-
-    return spark or active_session()

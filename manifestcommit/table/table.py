@@ -26,7 +26,7 @@ from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
 from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
 from ..operations.gc import GcReport
-from ..operations.rollback import rewind, rollback, settle, tag, untag
+from ..operations.rollback import plan_rewind, plan_rollback, settle, tag, undo, untag
 from ..operations.upkeep_properties import retention_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
 from ..rows.row_change import RowOutcome
@@ -37,7 +37,7 @@ from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
 from .listing import Listing
-from .reading import Condition, TableReads
+from .reading import Condition, TableReads, check_meaning
 from .row_changes import RowChanges, compact, plan_compaction
 
 if TYPE_CHECKING:
@@ -144,9 +144,10 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        return committed_or_raise(
-            rewind(self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
+        planned = plan_rewind(
+            self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone
         )
+        return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
     def rollback(
@@ -180,8 +181,8 @@ class Table(RowChanges, TableReads):
 
         Spec: CF13, WM6, KY7, MT14.
         """
-        outcome = rollback(self._ctx, version, tag=tag, reason=reason, alone=alone)
-        return committed_or_raise(outcome, self.url)
+        planned = plan_rollback(self._ctx, version, tag=tag, reason=reason, alone=alone)
+        return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
     def tag(
@@ -398,8 +399,7 @@ class Table(RowChanges, TableReads):
             return merge_manifests(self._ctx, progress=progress)
         return compact(
             self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
+            self._aim(target_file_size, max_bytes, min_files, where, spark),
             sort_by=sort_by,
             spark=spark,
             storage_options=self._storage_options,
@@ -439,11 +439,28 @@ class Table(RowChanges, TableReads):
         """
         return plan_compaction(
             self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
+            self._aim(target_file_size, max_bytes, min_files, where, spark),
             sort_by=sort_by,
-            spark=spark,
             only_manifests=only_manifests,
+        )
+
+    def _aim(
+        self,
+        target_file_size: int | str | None,
+        max_bytes: int | str,
+        min_files: int,
+        where: Condition | None,
+        spark: SparkSession | None,
+    ) -> CompactionOptions:
+        check_meaning("where", [where], spark)
+        # `checked` has made bytes of them
+        assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
+        return CompactionOptions(
+            target=target_file_size,
+            max_bytes=max_bytes,
+            min_files=min_files,
+            where=where,
+            choice=self._choice(spark),
         )
 
     @checked(where=condition)
@@ -1051,11 +1068,3 @@ def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
     """What the caller asks gc to keep, by the names of the arguments."""
     names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
     return dict(zip(names, given, strict=True))
-
-
-def _goals(
-    target_file_size: int | str | None, max_bytes: int | str, min_files: int
-) -> CompactionOptions:
-    # `checked` has made bytes of them
-    assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-    return CompactionOptions(target=target_file_size, max_bytes=max_bytes, min_files=min_files)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
+from tests.kit.tables import rollback
 
 from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit, create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
@@ -20,7 +21,7 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, choose_version, read_version, walk_back
 from manifestcommit.operations import gc
-from manifestcommit.operations.rollback import rollback, tag
+from manifestcommit.operations.rollback import tag
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy

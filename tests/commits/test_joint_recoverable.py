@@ -15,7 +15,7 @@ import pytest
 from tests.commits.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
 from tests.kit.faults import Turns
 from tests.kit.sizes import rounds
-from tests.kit.tables import unread
+from tests.kit.tables import rollback, unread
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
@@ -24,7 +24,6 @@ from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, S
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Write
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.testing import FaultStore
 

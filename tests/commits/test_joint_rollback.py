@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from tests.commits.tables import Lake, append, sound
+from tests.kit.tables import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import commit_jointly
+from manifestcommit.commits.prepared_job import TablePart
 from manifestcommit.errors import UsageError
-from manifestcommit.operations.rollback import JointRollback, plan_joint_rollback, rewind, rollback
+from manifestcommit.operations.rollback import plan_joint_rollback, undo_together
 from manifestcommit.runtime.outcome import Outcome
 
 RULE = "undoes_a_joint_commit"
@@ -20,12 +22,12 @@ def rule_of(outcome: Outcome) -> str:
     return outcome.conflict.rule if outcome.conflict is not None else outcome.kind
 
 
-def plan(lake: Lake, targets: dict[int, Any]) -> JointRollback:
+def plan(lake: Lake, targets: dict[int, Any]) -> list[TablePart]:
     return plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é")
 
 
 def back(lake: Lake, targets: dict[int, Any]) -> tuple[Outcome, ...]:
-    return plan(lake, targets).commit()
+    return undo_together(plan(lake, targets))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

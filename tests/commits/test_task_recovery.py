@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
-from tests.kit.tables import check_table, clone, job_on, memory, put_version, read, read_ids, rows, session, unread, write
+from tests.kit.tables import check_table, clone, job_on, memory, put_version, read, read_ids, rewind, rollback, rows, session, unread, write
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import create_table
@@ -36,7 +36,6 @@ from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import Constraint
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, Died, FaultCall, FaultStore

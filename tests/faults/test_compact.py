@@ -27,11 +27,12 @@ from manifestcommit.format.evolution import drop_column, rename_column
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
-from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, compact, merge_manifests
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
+from manifestcommit.rows.find import ArrowRows, ExecutorChoice
 from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.scan import planning
@@ -311,16 +312,20 @@ def test_columns_may_change_beside_it() -> None:
 def test_where_chooses_partitions() -> None:
     """[GC16] By a condition on their values, null included; what is no partition column is refused before anything is read."""
     store = table()
-    each = session(store)
+
+    def chosen(condition: pc.Expression, here: Store = store) -> Compaction:
+        choice = ExecutorChoice(ArrowRows(session(here)), lambda: pytest.fail("needs Spark"), is_given=False)
+        aim = CompactionOptions(target=EVERYTHING, where=condition, choice=choice)
+        return compact(session(here), aim, rewrite_here(here))
+
     for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
-        done = compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(condition))
-        assert done.groups == groups
+        assert chosen(condition).groups == groups
     with pytest.raises(UsageError, match=r"by the columns day; nothing was done"):
-        compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(pc.field("id") == 3))
+        chosen(pc.field("id") == 3)
     flat = memory()
     write(flat, rows([1]))
     with pytest.raises(UsageError, match="not partitioned"):
-        compact(session(flat), CompactionOptions(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
+        chosen(pc.field("id") == 3, flat)
 
 
 def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
+from tests.kit.tables import begin, job_on, memory, put_version, rollback, rows, session, write
 from tests.protocol.test_clock_skew import HOUR, chain
 
 from manifestcommit.commits.two_phase import commit_prepared
@@ -23,7 +22,6 @@ from manifestcommit.log.version_chain import Head, open_head, read_object
 from manifestcommit.operations import gc
 from manifestcommit.operations.adopt import UNFINISHED
 from manifestcommit.operations.gc import run
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy, horizon_of
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.store import ObjectInfo, Store
@@ -34,14 +32,6 @@ NOW_US = SECOND * 10**6
 ALL = Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=1)
 
 
-def quiet(text: str) -> None:
-    pass
-
-
-def look_at_nothing(*given: Any) -> tuple[frozenset[str], frozenset[str]]:
-    raise AssertionError("everything was listed")
-
-
 def table(versions: int = 5) -> Store:
     """Versions 1 to so many, each after the first with a row of its number."""
     store = memory()
@@ -50,18 +40,30 @@ def table(versions: int = 5) -> Store:
     return store
 
 
-@contextlib.contextmanager
-def looking(look: Any) -> Iterator[None]:
-    """In place of the listings that look for untracked files."""
+def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy: Policy = ALL, lists: bool = False) -> Any:
+    calls = FaultStore(store)
+    each = session(calls)
+    change = gc._change(gc.GcTask(each, policy, 4e9, foreign), each.open(), writing=writing)
+    assert any(call.kind == "list" and not call.name for call in calls.calls) == lists, "whether everything was listed"
+    return change
+
+
+def condemned(infos: list[ObjectInfo], pending: frozenset[str] = frozenset(), *, foreign: bool = True) -> tuple[Any, Any, int]:
+    """What gc makes of a store of these objects, of which versions list "listed.csv"; and how often it lists them."""
+    listings: list[str] = []
+
+    def listed(prefix: str) -> Iterator[ObjectInfo]:
+        listings.append(prefix)
+        return iter(infos)
+
+    each: Any = SimpleNamespace(store=SimpleNamespace(list=listed), tuning=session(memory()).tuning)
+    reach = gc.ReachableObjects()
+    reach.objects.add("listed.csv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "_look_for_foreign", look)
-        yield
-
-
-def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy: Policy = ALL, look: Any = look_at_nothing) -> Any:
-    each = session(store)
-    with looking(look):
-        return gc._change(each, each.open(), policy, 4e9, foreign=foreign, writing=writing, progress=quiet)
+        patch.setattr(gc, "collect", lambda *given: reach)
+        task = gc.GcTask(each, Policy(grace_s=100.0), 200.0, foreign)
+        chosen, gone = gc._foreign(task, horizon_of(open_head(table()).snapshot), pending)
+    return chosen, gone, len(listings)
 
 
 # --- whether it changes anything ------------------------------------------------------------------------------------------
@@ -151,9 +153,10 @@ def test_the_version_at_a_moment_by_the_times_that_versions_say(expired: int, to
     head = msgspec.structs.replace(head, snapshot=msgspec.structs.replace(head.snapshot, expired=expired))
     times = [(version, 1.0 if told == "some" and version % 2 else 0.0) for version in range(expired, head.version + 1)]
     now_s = SECOND + 10 * 3600.0
-    found = {hour: gc._created_by(each, head, times, now_s, (10 - hour) * 3600.0) for hour in range(-1, 6)}
+    task = gc.GcTask(each, ALL, now_s)
+    found = {hour: gc._created_by(task, head, times, (10 - hour) * 3600.0) for hour in range(-1, 6)}
     assert found == {-1: 0, 0: 2 if expired == 1 else 0, 1: 3, 2: 4, 3: 5, 4: 6, 5: 6}
-    assert gc._created_by(each, head, times, now_s, 9 * 3600.0 + 1) == (2 if expired == 1 else 0)
+    assert gc._created_by(task, head, times, 9 * 3600.0 + 1) == (2 if expired == 1 else 0)
 
 
 def test_a_version_that_says_a_time_to_come_goes_by_its_writers_clock() -> None:
@@ -367,20 +370,10 @@ def test_a_job_leaves_the_runs_by_the_fence_that_the_head_had() -> None:
 # --- foreign files --------------------------------------------------------------------------------------------------------
 def test_what_is_condemned_and_what_is_gone() -> None:
     """[GC6]"""
-    horizon = horizon_of(open_head(table()).snapshot)
-    asked: list[Any] = []
-
-    def look(each: Any, horizon: Any, pending: frozenset[str], cut_s: float | None, tell: Any) -> tuple[frozenset[str], frozenset[str]]:
-        asked.append(cut_s)
-        return frozenset({"there"}), frozenset({"there", "new"})
-
-    each: Any = None
-    with looking(look):
-        found = gc._foreign(each, horizon, frozenset({"there", "gone"}), 7.0, condemn=True, progress=quiet)
-        assert found == ({"new"}, {"gone"})
-        gc._foreign(each, horizon, frozenset({"gone"}), 7.0, condemn=False, progress=quiet)
-        assert gc._foreign(each, horizon, frozenset(), 7.0, condemn=False, progress=quiet) == (set(), set())
-        assert asked == [7.0, None], "with nothing to look for, nothing is listed"
+    infos = [ObjectInfo(name=name, size_bytes=1, modified=50.0) for name in ("new", "there")]
+    assert condemned(infos, frozenset({"there", "gone"})) == ({"new"}, {"gone"}, 2)
+    assert condemned(infos, frozenset({"gone"}), foreign=False) == (set(), {"gone"}, 1)
+    assert condemned(infos, foreign=False) == (set(), set(), 0), "with nothing to look for, nothing is listed"
 
 
 def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
@@ -390,7 +383,7 @@ def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
     assert decide(store).gone == frozenset()
     head = open_head(store)
     put_version(store, head, condemned={"x/é%.csv": 5, "y": None})
-    assert decide(store, look=lambda *given: (frozenset(), frozenset())).gone == {"y"}
+    assert decide(store, lists=True).gone == {"y"}
 
 
 def test_gc_without_foreign_does_not_wait_for_an_adoption() -> None:
@@ -418,9 +411,9 @@ def test_gc_without_foreign_does_not_wait_for_an_adoption() -> None:
 )
 def test_an_object_is_condemned_only_where_all_is_known_of_it(name: str, modified: float, expected: bool) -> None:
     """Its age by the store's clock: older than that for sure, or as old. [GC6]"""
-    horizon = horizon_of(open_head(table()).snapshot)
-    info = ObjectInfo(name=name, size_bytes=1, modified=modified)
-    assert gc._is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
+    inner = ObjectInfo(name=f"inner/{object_names.version_name(1)}", size_bytes=1, modified=50.0)
+    found, _, _ = condemned([ObjectInfo(name=name, size_bytes=1, modified=modified), inner])
+    assert found == ({name} if expected else set())
 
 
 def test_a_key_that_a_young_version_recorded_is_not_forgotten() -> None:

@@ -33,7 +33,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rewind, rollback, rows, session, write
 
 from manifestcommit.commits.task_recovery import Recovery
 from manifestcommit.commits.two_phase import commit_prepared, give_up, resolve_job
@@ -53,7 +53,6 @@ from manifestcommit.log.version_chain import list_versions, open_head, read_obje
 from manifestcommit.operations.adopt import UNFINISHED, adopt
 from manifestcommit.operations.gc import GcReport
 from manifestcommit.operations.gc import plan as look
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.protocol.conflict import is_readable
 from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.scan import planning

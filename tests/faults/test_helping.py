@@ -26,6 +26,8 @@ from tests.kit.tables import (
     positions,
     put_version,
     read_ids,
+    rewind,
+    rollback,
     rows,
     session,
     write,
@@ -53,7 +55,6 @@ from manifestcommit.log.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.describe import trace
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.protocol.retention import Policy

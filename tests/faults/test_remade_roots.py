@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rewind, rollback, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit, create_table, record_abort
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job
@@ -26,7 +26,6 @@ from manifestcommit.log.table_context import check_free_root
 from manifestcommit.log.version_chain import Head, choose_version, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.adopt import adopt
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.scan.change_feed import Feed

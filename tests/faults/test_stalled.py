@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rewind, rows, session, write
 
 from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.commits.prepared_job import fenced_outcome
@@ -16,7 +16,6 @@ from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Commit
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.operations.rollback import rewind
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import ObjectInfo
 from manifestcommit.store.local import MemoryStore

@@ -12,14 +12,26 @@ import pytest
 from tests.kit.clocks import DAY_S, Clock
 from tests.kit.faults import carried, carry, put_intent, rival
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import (
+    begin,
+    change_of,
+    check_table,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rewind,
+    rows,
+    session,
+    write,
+)
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
 from manifestcommit.format.change import Advance, is_left_by, merged, rewind_origins
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.describe import trace
-from manifestcommit.operations.rollback import rewind
 from manifestcommit.store import open_store
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore

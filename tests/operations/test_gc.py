@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.clocks import DAY_S, Clock
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rollback, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -30,7 +30,6 @@ from manifestcommit.operations import gc as gc_room
 from manifestcommit.operations import store_inventory
 from manifestcommit.operations.gc import run
 from manifestcommit.operations.gc import run as gc_run
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.apply import _dated
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.validation import parse_age

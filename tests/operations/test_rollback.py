@@ -9,7 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, clone, key_version, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import (
+    begin,
+    check_table,
+    clone,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rewind,
+    rollback,
+    rows,
+    session,
+    write,
+)
 from tests.protocol.test_stream_batches import commit_batch
 
 import manifestcommit as mc
@@ -26,7 +40,6 @@ from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
 from manifestcommit.operations.describe import trace
-from manifestcommit.operations.rollback import rewind, rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.outcome import Outcome, error_of
 from manifestcommit.store import Store

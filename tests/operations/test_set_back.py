@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.faults.test_helping import carry, put_intent, resolve
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rewind, rollback, rows, session, write
 from tests.protocol.test_stream_batches import NAME, commit_batch
 
 import manifestcommit as mc
@@ -32,7 +32,7 @@ from manifestcommit.format.change import Retention, StreamBatch
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import alter
 from manifestcommit.operations.gc import run as gc_run
-from manifestcommit.operations.rollback import rewind, rollback, untag
+from manifestcommit.operations.rollback import untag
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store import Store

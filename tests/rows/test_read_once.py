@@ -149,6 +149,6 @@ def test_files_that_are_read_at_once_are_held_whole_or_not_at_all(monkeypatch: p
             if not is_small:
                 left.set()
 
-    found = rewrite._batches_of
-    monkeypatch.setattr(rewrite, "_batches_of", batches_of)
+    found = rewrite.batches_of
+    monkeypatch.setattr(rewrite, "batches_of", batches_of)
     assert rewrite.read_once(each, snapshot, entries) is None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import memory, put_version, session
+from tests.kit.tables import memory, put_version, rollback, session
 
 from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.errors import (
@@ -32,7 +32,6 @@ from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, Stru
 from manifestcommit.format.snapshot import Commit, Summary
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.scan.planning import entries_table

@@ -19,12 +19,11 @@ from tests.kit.tables import memory, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
-from manifestcommit.rows.row_change import scan
+from manifestcommit.rows import row_change as whole_file
+from manifestcommit.rows.row_change import batches_of, checked_bytes, scan, wanted_columns
 from manifestcommit.runtime.environment import Tuning, tuned
-from manifestcommit.scan import parallel_decode as whole_file
 from manifestcommit.scan import planning
 from manifestcommit.scan.arrow_dataset import open_dataset
-from manifestcommit.scan.parallel_decode import batches_of, checked_bytes, wanted_columns
 from manifestcommit.testing import CountingStore
 
 ROWS = pa.table(
@@ -58,7 +57,7 @@ def whole(table: mc.Table, columns: list[str] | None = None) -> pa.Table | None:
     file.rename(file.with_name("away"))
     wanted = wanted_columns(session, snapshot, columns)
     try:
-        return pa.Table.from_batches(batches_of(session, snapshot, entries, data, wanted, 2))
+        return pa.Table.from_batches(batches_of(session, snapshot, entries, data, wanted))
     finally:
         file.with_name("away").rename(file)
 
@@ -204,7 +203,7 @@ def test_a_large_file_behind_a_network_comes_in_several_requests_at_once(most: i
         before = len(store.calls)
         data = whole_file.checked_bytes(each, entries)
         assert data is not None
-        found = whole_file.batches_of(each, snapshot, entries, data, whole_file.wanted_columns(each, snapshot, None), 100)
+        found = whole_file.batches_of(each, snapshot, entries, data, whole_file.wanted_columns(each, snapshot, None))
         assert [row["id"] for batch in found for row in batch.to_pylist()] == list(range(300))
         whole_file.check_digest(each, entries)
         parts = -(-entries.column("bytes")[0].as_py() // most)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped
+from tests.kit.tables import rollback
 from tests.simulator.oracle import Oracle
 from tests.simulator.version_rules import State, Step, broken
 
 from manifestcommit.commits.joint_commit import commit_jointly
 from manifestcommit.format import object_names
-from manifestcommit.operations.rollback import plan_joint_rollback, rollback
+from manifestcommit.operations.rollback import plan_joint_rollback, undo_together
 from manifestcommit.store import open_store
 from manifestcommit.testing.scheduler import Choices, Scheduler
 
@@ -36,7 +37,7 @@ def test_tables_that_go_back_behind_a_coordinator_that_died_are_no_violation(cal
     commit_jointly(lake.parts())
     stopped(lake.parts(), calls)
     sessions = [lake.at(url) for url in lake.urls]
-    assert {each.kind for each in plan_joint_rollback(sessions, [1, 1, 1], reason="r").commit()} == {"committed"}
+    assert {each.kind for each in undo_together(plan_joint_rollback(sessions, [1, 1, 1], reason="r"))} == {"committed"}
     for which in range(3):
         oracle = judged(lake, which)
         assert oracle.head.commit.restored == 1 and oracle.head.snapshot.watermarks.get("s", 0) == 0

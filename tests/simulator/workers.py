@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.kit.tables import rewind, rollback
 from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing
@@ -50,7 +51,7 @@ from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import raise_if_expired, read_version
 from manifestcommit.operations import alter, gc
-from manifestcommit.operations.rollback import rewind, rollback, tag, untag
+from manifestcommit.operations.rollback import tag, untag
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.row_change import Declared as DeclaredRows
 from manifestcommit.rows.row_change import RowChange, is_lost

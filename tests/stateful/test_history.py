@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
+from tests.kit.tables import begin, change_of, check_head, rewrite_here, rollback, session
 from tests.simulator.run_history import History
 from tests.stateful.lengths import in_two_lengths
 
@@ -31,7 +31,6 @@ from manifestcommit.format import object_names
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations import gc
 from manifestcommit.operations.compaction import CompactionOptions, compact
-from manifestcommit.operations.rollback import rollback
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
