@@ -326,7 +326,7 @@ def split_in_task(
 ) -> bytes:
     """In a task: make its rows durable, in files of this attempt in both tables. filler: the column
     that marks empty rows."""
-    from .spark.versions import sound
+    from .spark.features import sound
     from .spark.writing import TaskWritten, task_context, task_message, without_fillers
 
     task = task_context().partitionId()

@@ -7,7 +7,6 @@ import argparse
 import os
 import re
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -16,7 +15,7 @@ from ..errors import UsageError
 from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
-from .options import command, storage_options_of
+from .options import command, storage_options_of, text_in
 from .output import show, written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
@@ -116,14 +115,7 @@ def _token(file: str | None) -> str | None:
     source, token = f"${_TOKEN}", os.environ.get(_TOKEN, "").strip()
     if file is not None:
         source = "--token-file"
-        try:
-            token = Path(file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(
-                f"expected the name of a file, which cannot be read: {reason}",
-                argument="--token-file",
-            ) from None
+        token = text_in(file, source)
     if not token and file is None:
         return None
     if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):

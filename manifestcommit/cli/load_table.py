@@ -7,14 +7,13 @@ import difflib
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..display import counted, visible
 from ..errors import UsageError
-from .options import SHARED, command, note_of, storage_options_of
+from .options import SHARED, command, note_of, storage_options_of, text_in
 from .output import Plan, decided, written
 
 SHARED["@source"] = """
@@ -136,27 +135,18 @@ def _made(options: argparse.Namespace, names: str) -> Iterator[tuple[str, Any]]:
         elif name in ("source_options", "kafka_settings", "storage_options"):
             value = storage_options_of(value, name)
         elif name == "csv_options":
-            value = _json("--csv-options", value)
+            value = _json(name, value)
         elif name == "dsn_file":
-            value = _dsn(value)
+            value = text_in(value, name)
         yield name, value
-
-
-def _dsn(file: str) -> str:
-    """The connection string, without the line's end."""
-    try:
-        return Path(file).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--dsn-file {file!r} cannot be read: {reason}") from None
 
 
 def _json(name: str, text: str) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, msgspec.MsgspecError):
-        example = '{"delimiter": ";"}'
-        raise UsageError(f"invalid {name}: expected a JSON object, such as '{example}'") from None
+        expected = """expected a JSON object, such as '{"delimiter": ";"}'"""
+        raise UsageError(expected, argument=name) from None
 
 
 def _names(text: str) -> list[str]:

@@ -10,6 +10,7 @@ import keyword
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -320,6 +321,17 @@ def storage_options_of(file: str | None, name: str = "storage_options") -> dict[
     """What the option's file holds. Neither its content nor its name is ever repeated: who mistook
     the option may have written a secret there."""
     return json_object(file, name, '{"endpoint_url": …}')
+
+
+def text_in(file: str, name: str) -> str:
+    """The text in a file, without blanks around it. What is wrong says neither its content nor its
+    name, which who mistook the option may have meant as a secret. [SE1]"""
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = f"expected the name of a file, which cannot be read: {reason}"
+        raise UsageError(text, argument=name) from None
 
 
 def json_object(

@@ -37,10 +37,10 @@ from ..format import arrow_schema
 from ..format.fields import Schema
 from ..rows.clauses import evaluating as evaluating_here
 from ..rows.clauses import mask_of, session_of
+from .features import check_pandas, is_connect, query_loggers, sound
 from .scan import relaxed, spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
 from .tasks import Batches, mapped, raising_ours
-from .versions import check_pandas, is_connect, query_loggers, sound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -30,10 +30,10 @@ from ..rows.read_changes import Plan, VersionChange, bytes_of, parts_of, rows_of
 from ..scan.arrow_dataset import constants_in
 from ..scan.engine_readers import folders_in
 from ..store import StorageOptions, open_store
+from .features import InputPartition, arrow_schema_of
 from .scan import check_running, fitted, marked, quoted, read_files, spark_schema
 from .spark_internals import has_stopped_a_session
 from .tasks import check_reachable, rows_of
-from .versions import InputPartition, arrow_schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

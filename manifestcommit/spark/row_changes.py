@@ -46,9 +46,9 @@ from .conditions import (
     understand,
 )
 from .dataframe import read_snapshot
+from .features import frame_of, is_connect, sound
 from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema
 from .tasks import check_reachable, mapped, raising_ours
-from .versions import frame_of, is_connect, sound
 from .writing import write_dataframe
 
 if TYPE_CHECKING:

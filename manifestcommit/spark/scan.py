@@ -35,9 +35,7 @@ from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..store import StorageOptions, open_store
 from ..store.base import check_files
-from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
-from .tasks import StoreSource, check_reachable, registered_name, rows_of
-from .versions import (
+from .features import (
     UNREAD_TYPES,
     DataSourceReader,
     InputPartition,
@@ -46,6 +44,8 @@ from .versions import (
     has,
     is_connect,
 )
+from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
+from .tasks import StoreSource, check_reachable, registered_name, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

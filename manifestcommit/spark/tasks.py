@@ -37,8 +37,8 @@ from ..errors import (
     UsageError,
 )
 from ..store import StorageOptions
+from .features import DataSource, check_pandas
 from .spark_internals import broadcast_threshold_bytes, has_java_session, java_session, jvm
-from .versions import DataSource, check_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -39,6 +39,14 @@ from ..runtime.environment import SystemEnv
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
 from ..store.base import retries_of
+from .features import (
+    NEWER_PATTERNS,
+    WriterCommitMessage,
+    check_feature,
+    check_pandas,
+    is_connect,
+    sound,
+)
 from .spark_internals import (
     has_thread_of_its_own,
     java_frame,
@@ -54,14 +62,6 @@ from .tasks import (
     messages_of,
     raising_ours,
     unlogged,
-)
-from .versions import (
-    NEWER_PATTERNS,
-    WriterCommitMessage,
-    check_feature,
-    check_pandas,
-    is_connect,
-    sound,
 )
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from ..format.spark_json import from_spark
 from ..format.values import integer_range
 from ..rows.clauses import Delete, Insert, Update
 from ..runtime.outcome import Outcome
+from ..spark.features import check_feature
 from ..spark.scan import check_running, marks_of, quoted
 from ..spark.spark_internals import session_of
-from ..spark.versions import check_feature
 from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark

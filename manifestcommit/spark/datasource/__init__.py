@@ -48,9 +48,7 @@ from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
 from ...store.base import TAKE_NONE, split_url
 from ..dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
-from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
-from ..tasks import StoreSource, check_reachable, register_with
-from ..versions import (
+from ..features import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
@@ -62,6 +60,8 @@ from ..versions import (
     WriterCommitMessage,
     check_feature,
 )
+from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
+from ..tasks import StoreSource, check_reachable, register_with
 from ..writing import (
     TaskMessage,
     TaskWritten,
