@@ -840,10 +840,7 @@ def source_of(ctx: TableContext, given: str, rewrite: bool) -> Source:
     """What reads the table of another format at this path. rewrite: files that name columns
     otherwise than the table are to be rewritten. UsageError: no such format."""
     if given == "delta":
-        return Source(
-            listed=partial(delta_table, ctx),
-            current=partial(delta_version, ctx.store),
-        )
+        return Source(listed=partial(delta_table, ctx), current=partial(delta_version, ctx.store))
     if given == "iceberg" or given.endswith(".metadata.json"):
         document = None if given == "iceberg" else given
         return Source(

@@ -33,11 +33,7 @@ from .commits.commit_loop import commit as commit_change
 from .commits.create_version import create_table, found_outcome
 from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
 from .commits.task_recovery import Recovery, intake_of
-from .errors import (
-    CommitConflictError,
-    TableNotFoundError,
-    UsageError,
-)
+from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file
 from .files.foreign_footer import open_noted

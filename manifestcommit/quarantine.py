@@ -219,9 +219,7 @@ def plan_split(
     columns = _refused_columns(rows, kept.schema)
     _make_beside(rows, refused, columns, given)
     return SplitPlan(
-        kept=kept,
-        refused=_plan_beside(refused, columns, **size),
-        at_us=rows.ctx.env.now_us(),
+        kept=kept, refused=_plan_beside(refused, columns, **size), at_us=rows.ctx.env.now_us()
     )
 
 

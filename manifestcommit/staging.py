@@ -359,10 +359,7 @@ class Staged:
             known = [each for each in (base_version, self._audited) if each is not None]
             audited = min(known, default=None)
             outcome = commit_prepared(
-                self._ctx,
-                self.job_id,
-                audited=audited,
-                checks=dict.fromkeys(self._checks, True),
+                self._ctx, self.job_id, audited=audited, checks=dict.fromkeys(self._checks, True)
             )
             rule = outcome.conflict.rule if outcome.conflict is not None else ""
             if rule != AUDIT_IS_OLD or base_version is not None or tried >= STARTS:

@@ -15,18 +15,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .commits.joint_commit import (
-    check_places,
-    commit_jointly,
-    ordered_parts,
-    read_jointly,
-)
+from .commits.joint_commit import check_places, commit_jointly, ordered_parts, read_jointly
 from .commits.prepared_job import Act, JointUnit, Pinned, TablePart, prepare_jointly
 from .commits.two_phase import together_of
 from .display import ReprMixin
-from .errors import (
-    UsageError,
-)
+from .errors import UsageError
 from .job import Job, Path, begin
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback
@@ -542,11 +535,7 @@ class Transaction:
 
     @checked(own=flag)
     def read(
-        self,
-        table: Path | Table,
-        *,
-        filter: str | pc.Expression | None = None,
-        own: bool = False,
+        self, table: Path | Table, *, filter: str | pc.Expression | None = None, own: bool = False
     ) -> PinnedTable:
         """Return a table as it was when this transaction began, for what is computed from its rows.
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import (
-    command,
-    context_of,
-    note_of,
-    storage_options_of,
-    table_of,
-)
+from .options import command, context_of, note_of, storage_options_of, table_of
 from .output import Plan, decided, show, written
 
 if TYPE_CHECKING:
@@ -59,12 +53,7 @@ def _plan_delete(options: argparse.Namespace, table: Table) -> Plan | None:
 
 
 def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutcome:
-    return table.delete(
-        options.where,
-        key=options.key,
-        reason=options.reason,
-        dry_run=dry_run,
-    )
+    return table.delete(options.where, key=options.key, reason=options.reason, dry_run=dry_run)
 
 
 @command(
@@ -341,11 +330,7 @@ def _rewind(options: argparse.Namespace) -> int:
     if status is not None:
         return status
     outcome = table.rewind(
-        options.source,
-        to,
-        reason=options.reason,
-        keep_keys=options.keep_keys,
-        alone=options.alone,
+        options.source, to, reason=options.reason, keep_keys=options.keep_keys, alone=options.alone
     )
     document = {
         "version": outcome.version,
@@ -500,10 +485,7 @@ def _rollback(options: argparse.Namespace) -> int:
     if status is not None:
         return status
     outcome = table.rollback(
-        options.version,
-        tag=options.tag,
-        reason=options.reason,
-        alone=options.alone,
+        options.version, tag=options.tag, reason=options.reason, alone=options.alone
     )
     more = "nothing was deleted; a rollback to the version before this one undoes it"
     show(options, _restored(table, outcome), more=more)
@@ -547,12 +529,7 @@ def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict
 
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
-    return {
-        "version": outcome.version,
-        "tag": options.name,
-        "tagged": made.version,
-        "until": until,
-    }
+    return {"version": outcome.version, "tag": options.name, "tagged": made.version, "until": until}
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:

@@ -569,9 +569,7 @@ def unreached(
                 yield info, f"the Delta log begins with the checkpoint of version {start}"
 
 
-def _objects(
-    store: Store,
-) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
+def _objects(store: Store) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
     """Commits and checkpoints in the log, by version, and the object that names a checkpoint."""
     hint: list[ObjectInfo] = []
     commits: dict[int, ObjectInfo] = {}

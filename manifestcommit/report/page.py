@@ -246,11 +246,7 @@ def _panel(
 
 
 def _tags(
-    chart: Chart,
-    history: HistoryView,
-    tags: Sequence[tuple[str, int]],
-    top: float,
-    bottom: float,
+    chart: Chart, history: HistoryView, tags: Sequence[tuple[str, int]], top: float, bottom: float
 ) -> None:
     """A line for each of the newest tags, and its name where there is room."""
     starts = {bucket.first: at for at, bucket in enumerate(history.buckets)}

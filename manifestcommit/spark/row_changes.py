@@ -17,14 +17,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType
 
 from ..errors import UsageError
 from ..files.writer import WritePlan
@@ -37,14 +30,7 @@ from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
-from .conditions import (
-    arrow_of,
-    check_repeatable,
-    evaluating,
-    side_of,
-    told_once,
-    understand,
-)
+from .conditions import arrow_of, check_repeatable, evaluating, side_of, told_once, understand
 from .dataframe import read_snapshot
 from .features import frame_of, is_connect, sound
 from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema

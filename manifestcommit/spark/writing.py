@@ -27,10 +27,7 @@ from pyspark.sql import functions as F
 from ..commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from ..errors import StoreError, UsageError
 from ..files.writer import DataFileWriter, WritePlan
-from ..format.codec import (
-    compress,
-    decompress,
-)
+from ..format.codec import compress, decompress
 from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
 from ..log.manifests import ManifestReader, put_manifest
@@ -47,13 +44,7 @@ from .features import (
     is_connect,
     sound,
 )
-from .spark_internals import (
-    has_thread_of_its_own,
-    java_frame,
-    java_rdd,
-    jvm,
-    settings_of,
-)
+from .spark_internals import has_thread_of_its_own, java_frame, java_rdd, jvm, settings_of
 from .tasks import (
     check_can_write,
     check_reachable,

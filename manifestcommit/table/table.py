@@ -185,10 +185,7 @@ class Table(RowChanges, TableReads):
 
     @checked()
     def tag(
-        self,
-        name: str,
-        version: int | None = None,
-        keep_for: str | dt.timedelta | None = None,
+        self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None
     ) -> Outcome:
         """Keep a version readable under a name; a tag of that name moves.
 
@@ -209,10 +206,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(tag(self._ctx, name, version, keep_for=keep_for), self.url)
 
     @checked()
-    def untag(
-        self,
-        name: str,
-    ) -> Outcome:
+    def untag(self, name: str) -> Outcome:
         """Delete a tag; its version is kept no longer than others are.
 
         Args:
@@ -229,10 +223,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(untag(self._ctx, name), self.url)
 
     @checked()
-    def abort(
-        self,
-        job_id: str,
-    ) -> Resolution:
+    def abort(self, job_id: str) -> Resolution:
         """Abort a prepared, published or recoverable job for good, from any process.
 
         The first decision counts: all callers see one result, and the call is idempotent. Nothing
@@ -259,10 +250,7 @@ class Table(RowChanges, TableReads):
 
     @checked(outcome=optional(one_of("committed", "aborted")), reason=optional(REASON))
     def settle(
-        self,
-        outcome: Literal["committed", "aborted"] | None = None,
-        *,
-        reason: str | None = None,
+        self, outcome: Literal["committed", "aborted"] | None = None, *, reason: str | None = None
     ) -> Outcome:
         """Make a table independent of the table that decided its newest version.
 
@@ -633,13 +621,7 @@ class Table(RowChanges, TableReads):
             return _adopt(self._ctx, progress=progress, source=source)
 
     @checked()
-    def add_column(
-        self,
-        name: str,
-        type: str | pa.DataType,
-        *,
-        default: Any = None,
-    ) -> Outcome:
+    def add_column(self, name: str, type: str | pa.DataType, *, default: Any = None) -> Outcome:
         """Add a nullable column, or a member of a struct.
 
         Args:
@@ -680,11 +662,7 @@ class Table(RowChanges, TableReads):
         return self._alter(edit, default)
 
     @checked()
-    def rename_column(
-        self,
-        name: str,
-        new_name: str,
-    ) -> Outcome:
+    def rename_column(self, name: str, new_name: str) -> Outcome:
         """Rename a column; its values stay, in old files and new ones.
 
         A member of a struct is renamed by rewriting all files of the table in the same commit,
@@ -705,16 +683,10 @@ class Table(RowChanges, TableReads):
 
         Spec: SC6, SC12.
         """
-        return self._alter(
-            lambda schema, _: evolution.rename_column(schema, name, new_name),
-        )
+        return self._alter(lambda schema, _: evolution.rename_column(schema, name, new_name))
 
     @checked()
-    def widen_column(
-        self,
-        name: str,
-        type: str | pa.DataType,
-    ) -> Outcome:
+    def widen_column(self, name: str, type: str | pa.DataType) -> Outcome:
         """Widen a column's type; no value changes.
 
         byte → short → integer → long, float → double, and a decimal to more digits before the point
@@ -742,16 +714,10 @@ class Table(RowChanges, TableReads):
         Spec: SC5, SC11.
         """
         kind = alter.type_of(name, type)
-        return self._alter(
-            lambda schema, _: evolution.widen_column(schema, name, kind),
-        )
+        return self._alter(lambda schema, _: evolution.widen_column(schema, name, kind))
 
     @checked(comment=optional(note))
-    def comment_column(
-        self,
-        name: str,
-        comment: str | None,
-    ) -> Outcome:
+    def comment_column(self, name: str, comment: str | None) -> Outcome:
         """Set a column's comment, for people; it stays when the column is renamed.
 
         Spark's DataFrames of the table have it as theirs, and comments of a DataFrame that brings a
@@ -770,15 +736,10 @@ class Table(RowChanges, TableReads):
 
         Spec: SC9.
         """
-        return self._alter(
-            lambda schema, _: evolution.comment_column(schema, name, comment),
-        )
+        return self._alter(lambda schema, _: evolution.comment_column(schema, name, comment))
 
     @checked()
-    def drop_column(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_column(self, name: str) -> Outcome:
         """Drop a column; a later column of the same name does not show its values.
 
         A member of a struct goes with its values: all files of the table are rewritten in the same
@@ -800,15 +761,12 @@ class Table(RowChanges, TableReads):
         return self._alter(
             lambda schema, partition_by: evolution.drop_column(
                 schema, name, partition_by=partition_by
-            ),
+            )
         )
 
     @checked(partition_by=names)
     def set_partitioning(
-        self,
-        partition_by: list[str] | str,
-        *,
-        dry_run: bool = False,
+        self, partition_by: list[str] | str, *, dry_run: bool = False
     ) -> RowOutcome:
         """Set by what the table is partitioned, in one commit that changes no row.
 
@@ -840,11 +798,7 @@ class Table(RowChanges, TableReads):
         return rewrite_all(self._ctx, partition_by=partial(alter.partitioned, by), dry_run=dry_run)
 
     @checked()
-    def add_constraint(
-        self,
-        name: str,
-        condition: str,
-    ) -> Outcome:
+    def add_constraint(self, name: str, condition: str) -> Outcome:
         """Add a condition that every row has to keep from now on, once the rows of the table do.
 
         A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
@@ -876,10 +830,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.add(self._ctx, name, condition), self.url)
 
     @checked()
-    def drop_constraint(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_constraint(self, name: str) -> Outcome:
         """Drop a constraint of the table.
 
         Args:
@@ -899,10 +850,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.drop(self._ctx, name), self.url)
 
     @checked()
-    def set_not_null(
-        self,
-        name: str,
-    ) -> Outcome:
+    def set_not_null(self, name: str) -> Outcome:
         """Keep nulls out of a column from now on, once no row of the table has one there.
 
         It is a constraint, `not_null_` and the column's name, and holds as `add_constraint` says.
@@ -928,10 +876,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.require(self._ctx, name), self.url)
 
     @checked()
-    def drop_not_null(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_not_null(self, name: str) -> Outcome:
         """Drop what keeps nulls out of a column, whether its schema or a constraint.
 
         Args:
@@ -954,10 +899,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.relax(self._ctx, name), self.url)
 
     @checked()
-    def set_properties(
-        self,
-        properties: Mapping[str, str | None],
-    ) -> Outcome:
+    def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
         """Set properties of the table.
 
         Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds;

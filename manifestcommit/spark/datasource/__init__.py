@@ -32,13 +32,7 @@ from ...format.transforms import split_calls
 from ...job import Job
 from ...log.table_context import TableContext
 from ...log.version_chain import choose_version, read_version
-from ...protocol.change_feed import (
-    CHANGE_COLUMNS,
-    ON_OVERWRITE,
-    Offset,
-    OnOverwrite,
-    parse_offset,
-)
+from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
 from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.environment import SystemEnv
 from ...runtime.validation import RULES, message, metadata, size, whole
@@ -62,14 +56,7 @@ from ..features import (
 )
 from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
 from ..tasks import StoreSource, check_reachable, register_with
-from ..writing import (
-    TaskMessage,
-    TaskWritten,
-    collect,
-    packed,
-    task_context,
-    write_task,
-)
+from ..writing import TaskMessage, TaskWritten, collect, packed, task_context, write_task
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
