@@ -323,7 +323,6 @@ def begin(
     `abort` gives a DroppedJobWarning. Other arguments and errors are as for `write`.
 
     Args:
-        path: the table path, a local path or a URL.
         recoverable: each task that finishes is durable, and a rerun of the same key and fingerprint
             after a crash computes the others only; what is left by an exception is kept for the
             rerun. By default False.
@@ -332,10 +331,6 @@ def begin(
 
     Returns:
         The job.
-
-    Raises:
-        UsageError: an argument is invalid; the message names it.
-        NotATableError: the folder holds plain files.
 
     Example:
         `with begin("/lake/flights", key="2013-01-02") as job: job.write(rows)`

@@ -68,6 +68,17 @@ class Staged:
         url: the canonical URL of the table path.
         job_id: the job's id.
 
+    Errors of several methods:
+
+    - `UsageError`: an argument is wrong, or the job was published by now.
+    - `CommitConflictError`: the job cannot be published on the newest version: others committed
+      what it depends on. It stays staged.
+    - `ConstraintError`: its rows violate a constraint that was added since.
+    - `JobAbortedError`: it was aborted.
+    - `JobFencedError`: it was staged too long ago, and has expired: write it again.
+    - `OutcomeUnknownError`: the store did not say whether it was committed: call it again; or it
+      has expired, and so have the versions that would tell: write it again by its key.
+
     Raises:
         UsageError: the table holds no prepared job of this id.
         TableNotFoundError: there is no table at the path.
@@ -146,12 +157,6 @@ class Staged:
         Returns:
             A `pyarrow.Table`.
 
-        Raises:
-            CommitConflictError: the job cannot be published on the newest version.
-            ConstraintError: its rows violate a constraint that was added since.
-            JobAbortedError: it was aborted.
-            UsageError: it was published, or an argument is wrong.
-
         Spec: CK5.
         """
         return self._view.to_arrow(columns, filter)
@@ -161,10 +166,6 @@ class Staged:
 
         Returns:
             A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`.
 
         Spec: CK5.
         """
@@ -178,10 +179,6 @@ class Staged:
 
         Returns:
             The DataFrame.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`.
 
         Spec: CK5.
         """
@@ -199,8 +196,7 @@ class Staged:
             A `duckdb.DuckDBPyRelation`; `create_view` gives it a name in SQL.
 
         Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`, or DuckDB is not installed.
+            UsageError: DuckDB is not installed.
 
         Example:
             `staged.duckdb(connection).create_view("orders")`
@@ -221,10 +217,6 @@ class Staged:
         Returns:
             A `pyarrow.RecordBatchReader` of the columns, of `_change_type`, and of
             `_commit_version` and `_commit_timestamp`: the base version, and the time of this call.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`, or for `Table.changed_rows`.
 
         Example:
             `staged.diff(on="id").read_all()`
@@ -255,10 +247,7 @@ class Staged:
             A `pyarrow.Table`.
 
         Raises:
-            DataFileMissingError: a file of the job is gone.
-            JobFencedError: so it is, and the job has expired: write it again.
-            OutcomeUnknownError: as for `publish`.
-            UsageError: the table has no such column.
+            DataFileMissingError: a file of the job is gone, and the job has not expired.
 
         Spec: CK5.
         """
@@ -289,12 +278,7 @@ class Staged:
 
         Raises:
             CheckFailedError: some failed; all were made, and the job stays staged.
-            UsageError: an argument is no check, or answers neither yes nor no; or as for
-                `to_arrow`.
-            CommitConflictError: as for `to_arrow`.
-            JobAbortedError: as for `publish`.
-            JobFencedError: as for `publish`.
-            OutcomeUnknownError: as for `publish`.
+            UsageError: an argument is no check, or answers neither yes nor no.
 
         Example:
             `staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))`
@@ -327,13 +311,7 @@ class Staged:
             UsageError: there is no such `base_version`.
             CheckFailedError: a check failed, of this job or of one that is published with it, or
                 did when it was repeated on a newer version; the job stays staged.
-            CommitConflictError: others committed what it depends on, or changed rows all the time
-                while it was checked; it stays staged.
-            ConstraintError: its rows violate a constraint that was added since.
-            JobAbortedError: it was aborted.
-            JobFencedError: it was staged too long ago, and has expired: write it again.
-            OutcomeUnknownError: the store did not say whether it was committed: call it again; or
-                it has expired, and so have the versions that would tell: write it again by its key.
+            CommitConflictError: others changed rows all the time while it was checked, too.
 
         Spec: CK5, CK6.
         """
@@ -371,9 +349,6 @@ class Staged:
 
         Returns:
             "aborted", or "committed" where it was published before.
-
-        Raises:
-            OutcomeUnknownError: the store did not say what was decided: call it again.
 
         Spec: CK5, AB4.
         """

@@ -120,7 +120,7 @@ class PreparedTransaction:
     """Jobs of several tables that were prepared together: any process commits all, or aborts all.
 
     Made by `Transaction.prepare`. In another process, `commit` or `Table.abort` of any one of the
-    `jobs` does it for all, since each knows the others.
+    `jobs` does it for all, since each knows the others. Errors are as for these two calls.
 
     Attributes:
         jobs: path or URL of a table, as it was given -> the id of its job.
@@ -170,12 +170,6 @@ class PreparedTransaction:
         Returns:
             The outcome, of the tables that are in `jobs`.
 
-        Raises:
-            CommitConflictError: as for `Transaction.commit`; all stay prepared: commit them again
-                when the conflict is resolved, or abort them.
-            JobAbortedError: they were aborted.
-            OutcomeUnknownError: the store did not say whether they were committed: call it again.
-
         Spec: MT11, MT1.
         """
         outcomes = {}
@@ -191,10 +185,6 @@ class PreparedTransaction:
 
         Returns:
             "aborted", or "committed" where a commit came first.
-
-        Raises:
-            TableNotFoundError: there is no table at a path.
-            OutcomeUnknownError: the store did not say what was decided: call it again.
 
         Spec: MT11, AB4.
         """
@@ -290,7 +280,7 @@ class PinnedTable:
     """One version of a table, as `read_together` or `Transaction.read` chose it; it never changes.
 
     Where the latter was given a `filter`, it has the rows for which that is true, and its methods
-    take no other one.
+    take no other one. Each of them raises `SnapshotExpiredError` once gc has expired the version.
 
     Attributes:
         url: the table's root.
@@ -320,9 +310,6 @@ class PinnedTable:
         Returns:
             The dataset.
 
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
-
         Spec: RD2.
         """
         rows = self._table.dataset(version=self.version)
@@ -336,9 +323,6 @@ class PinnedTable:
 
         Returns:
             The rows.
-
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
 
         Spec: RD2.
         """
@@ -357,9 +341,6 @@ class PinnedTable:
 
         Returns:
             The DataFrame.
-
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
 
         Spec: RD2.
         """
@@ -661,22 +642,18 @@ class Transaction:
         self._skips = True
 
     def commit(self) -> JointOutcome:
-        """Commit now instead of on leaving the block.
+        """Commit now instead of on leaving the block: in all of the tables or in none.
+
+        Other errors are as for the function `write`.
 
         Returns:
             The outcome.
 
         Raises:
-            CommitConflictError: others committed what a table's job depends on; nothing is
-                committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
                 tables only.
-            WatermarkGapError: a range starts after the current watermark of its table.
-            WatermarkOverlapError: a range starts before the current watermark of its table.
-            JobAbortedError: a table's job was aborted by its id; nothing is committed.
-            JobFencedError: a table's job took longer than gc's grace period; nothing is committed.
-            OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            StoreError: the store failed before the decision; nothing is committed.
+            JobAbortedError: a table's job was aborted by its id.
+            StoreError: the store failed before the decision.
             UsageError: the transaction is over already, or was prepared.
 
         Spec: MT1, MT4.

@@ -69,7 +69,8 @@ class Table(RowChanges, TableReads):
 
     Errors of several methods:
 
-    - `UsageError`: an argument is not what is expected; the message names it.
+    - `UsageError`: an argument is not what is expected, such as a column that the table does not
+      have; the message names it.
     - `TableNotFoundError`: there is no table at the path.
     - `VersionNotFoundError`: there is no such version, tag or time, or clocks dispute which version
       the time means: choose one by its number then.
@@ -79,6 +80,10 @@ class Table(RowChanges, TableReads):
     - `JobFencedError`: `based_on`, or what the rows carry, is below the table's fence.
     - `WatermarkGapError`, `WatermarkOverlapError`: a range starts after the current watermark, or
       before it.
+    - `CommitConflictError`: others changed meanwhile what the call depends on, each time that it
+      tried.
+    - `UnsupportedTypeError`: values of a type cannot be stored, or a format of exports lacks it.
+    - `StoreError`: the store failed; call it again.
     - `OutcomeUnknownError`: the store did not say whether it was committed.
 
     Spec: RD1.
@@ -98,7 +103,7 @@ class Table(RowChanges, TableReads):
             The table; the one that the method belongs to is as before.
 
         Raises:
-            UsageError: an argument is wrong, or has in it what looks like a credential.
+            UsageError: the note has in it what looks like a credential.
 
         Example:
             `table.noting("late corrections", metadata={"git": "4d6b4d9"}).merge(rows, on="id")`
@@ -198,9 +203,6 @@ class Table(RowChanges, TableReads):
         Returns:
             The outcome of the commit that sets the tag.
 
-        Raises:
-            UsageError: the name, the version or `keep_for` is invalid.
-
         Spec: GC10, RD5.
         """
         return committed_or_raise(tag(self._ctx, name, version, keep_for=keep_for), self.url)
@@ -238,7 +240,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the id is not of a job of this table.
-            OutcomeUnknownError: the store did not say what was decided: ask again.
 
         Spec: AB3, AB4.
         """
@@ -297,7 +298,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             StoreFullError: the store has no room for the decision.
-            StoreError: the store failed; run it again.
 
         Spec: GC1, GC5, GC9.
         """
@@ -325,9 +325,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave").
-
-        Raises:
-            StoreError: the store failed; run it again.
 
         Spec: GC5.
         """
@@ -638,11 +635,8 @@ class Table(RowChanges, TableReads):
             The outcome of the commit.
 
         Raises:
-            CommitConflictError: with a default, others wrote meanwhile, in each of the tries that
-                the property `write.row-change-tries` allows.
             UsageError: the table has such a column, the text names no type, or the default is no
                 value of that type, or that of a member.
-            UnsupportedTypeError: values of that type cannot be stored.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
 
         Example:
@@ -679,7 +673,6 @@ class Table(RowChanges, TableReads):
             UsageError: there is no such column, or one that has the new name; or the property
                 `layout.sort-by` names the column.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
-            CommitConflictError: of a member, others changed the table each time meanwhile.
 
         Spec: SC6, SC12.
         """
@@ -704,9 +697,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: there is no such column, or its type does not widen to that one.
-            UnsupportedTypeError: values of that type cannot be stored.
-            CommitConflictError: others gave the column another type meanwhile; from void, as for
-                `add_column` with a default.
 
         Example:
             `table.widen_column("flight", "long")`
@@ -730,10 +720,6 @@ class Table(RowChanges, TableReads):
         Returns:
             The outcome of the commit.
 
-        Raises:
-            UsageError: there is no such column, or the comment is not a text.
-            CommitConflictError: others set another comment meanwhile.
-
         Spec: SC9.
         """
         return self._alter(lambda schema, _: evolution.comment_column(schema, name, comment))
@@ -754,7 +740,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, it partitions the table, or a constraint or the
                 property `layout.sort-by` names it; or it is the only column.
-            CommitConflictError: of a member, others changed the table each time meanwhile.
 
         Spec: SC6, SC12.
         """
@@ -787,7 +772,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, it cannot partition a table, or `layout.sort-by`
                 names it.
-            CommitConflictError: others were faster as often as `write.row-change-tries` says.
 
         Example:
             `table.set_partitioning(["month(day)", "carrier"])`
@@ -818,7 +802,6 @@ class Table(RowChanges, TableReads):
             ConstraintError: rows of the table violate it; it was not added.
             UsageError: the condition names no column of the table or cannot be evaluated so, or the
                 table has another constraint of that name.
-            CommitConflictError: others added rows all the time while these were examined.
 
         Example:
             `table.add_constraint("positive", "amount > 0")`
@@ -838,10 +821,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The outcome of the commit.
-
-        Raises:
-            UsageError: the table has no constraint of that name.
-            CommitConflictError: it was dropped meanwhile.
 
         Spec: CK3.
         """
@@ -863,8 +842,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             ConstraintError: rows of the table have a null there; it was not added.
-            UsageError: there is no such column.
-            CommitConflictError: others added rows all the time while these were examined.
 
         Example:
             `table.set_not_null("amount")`
@@ -884,10 +861,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The outcome of the commit; "already_committed" where a null is allowed already.
-
-        Raises:
-            UsageError: there is no such column.
-            CommitConflictError: the column was dropped meanwhile.
 
         Example:
             `table.drop_not_null("amount")`
@@ -922,7 +895,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: a known property has a value that it cannot have, or a format of
                 `export.formats` cannot express the table.
-            UnsupportedTypeError: a format of `export.formats` does not have a column's type.
 
         Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
@@ -948,8 +920,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the format cannot express the table.
-            UnsupportedTypeError: the format does not have a column's type.
-            StoreError: the store failed; export again.
 
         Example:
             `duckdb.sql(f"select * from iceberg_scan('{table.export('iceberg').location}')")`
@@ -976,8 +946,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the name is invalid, or Spark's catalog cannot express the table.
-            UnsupportedTypeError: it does not have a column's type.
-            StoreError: the store failed.
 
         Example:
             `spark.sql(mc.Table("s3://lake/flights").create_table_sql("flights"))`
