@@ -42,7 +42,7 @@ def _port(text: str) -> int:
     $ tables /lake --namespace sales --json
     """
 )
-def _tables(options: argparse.Namespace) -> int:
+def _tables(options: argparse.Namespace) -> None:
     from ..catalog.lake import check_there, lake  # late: `--help` needs no pyarrow
 
     opened = lake(options.path, storage_options_of(options.storage_options))
@@ -50,12 +50,11 @@ def _tables(options: argparse.Namespace) -> int:
     found = opened.tables(options.namespace)
     rows = rows_of(found)
     if written(options, rows):
-        return 0
+        return
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
     within = "" if options.namespace is None else f"{options.namespace} of "
     print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}"), file=sys.stderr)
-    return 0
 
 
 @command(
@@ -76,7 +75,7 @@ def _tables(options: argparse.Namespace) -> int:
     refresh="60s",
     sample_rows=0,
 )
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: argparse.Namespace) -> None:
     try:
         from ..catalog.rest import Catalog, serve  # late: an extra
     except ModuleNotFoundError as error:
@@ -107,7 +106,6 @@ def _serve(options: argparse.Namespace) -> int:
             flush=True,
         ),
     )
-    return 0
 
 
 def _token(file: str | None) -> str | None:
@@ -136,7 +134,7 @@ def _token(file: str | None) -> str | None:
     $ publish-catalog s3://bucket/lake s3://names/lake
     """
 )
-def _publish_catalog(options: argparse.Namespace) -> int:
+def _publish_catalog(options: argparse.Namespace) -> None:
     from ..catalog.publishing import publish_catalog  # late: `--help` needs no pyarrow
 
     found = publish_catalog(
@@ -146,7 +144,6 @@ def _publish_catalog(options: argparse.Namespace) -> int:
         to_options=storage_options_of(options.to_options, "to_options"),
     )
     show(options, rows_of(found))
-    return 0
 
 
 @command(
@@ -160,7 +157,7 @@ def _publish_catalog(options: argparse.Namespace) -> int:
     $ clone /lake/orders s3://standby/orders --to-options standby.json --dry-run
     """
 )
-def _clone(options: argparse.Namespace) -> int:
+def _clone(options: argparse.Namespace) -> None:
     from ..catalog.clone import clone  # late: `--help` needs no pyarrow
 
     with Steps() as steps:
@@ -173,4 +170,3 @@ def _clone(options: argparse.Namespace) -> int:
             to_options=storage_options_of(options.to_options, "to_options"),
         )
     show(options, msgspec.to_builtins(done))
-    return 0

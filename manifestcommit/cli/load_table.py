@@ -14,7 +14,7 @@ import msgspec
 from ..display import counted, visible
 from ..errors import UsageError
 from .options import SHARED, command, note_of, storage_options_of, text_in
-from .output import Plan, decided, written
+from .output import Plan, confirm, written
 
 SHARED["@source"] = """
     SOURCE  a folder or a URL where files land; table:URL, the changes of a table; postgres:TABLE,
@@ -180,7 +180,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """,
     types={"max_errors": int},
 )
-def _load(options: argparse.Namespace) -> int:
+def _load(options: argparse.Namespace) -> None:
     from ..sources.loading import load
 
     call = partial(load, _source(options), options.path, **_arguments(options))
@@ -191,12 +191,9 @@ def _load(options: argparse.Namespace) -> int:
         return Plan(version=0, what=what, document=dict(would.positions))
 
     if options.restart and not options.dry_run:
-        status = decided(options, plan, lambda: 0)  # the rows of now go, whichever they are
-        if status is not None:
-            return status
+        confirm(options, plan, lambda: 0)  # the rows of now go, whichever they are
     outcome = call(restart=options.restart, dry_run=options.dry_run)
     _show(options, outcome)
-    return 0
 
 
 @command(
@@ -210,13 +207,12 @@ def _load(options: argparse.Namespace) -> int:
     """,
     types={"max_errors": int},
 )
-def _follow(options: argparse.Namespace) -> int:
+def _follow(options: argparse.Namespace) -> None:
     from ..sources.loading import follow
 
     for outcome in follow(_source(options), options.path, **_arguments(options)):
         _show(options, outcome)
         sys.stdout.flush()
-    return 0
 
 
 def _show(options: argparse.Namespace, outcome: Any) -> None:

@@ -61,7 +61,17 @@ def exit_code(error: type[ManifestCommitError]) -> int:
     return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))
 
 
-Run = Callable[[argparse.Namespace], int]
+Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
+
+
+class EndedError(Exception):
+    """Ends a command where it is, with this exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 FORMATS = ("table", "json", "jsonl", "csv")
 # What several commands take, by the word for it.
 SHARED = {
