@@ -64,9 +64,9 @@ def read_snapshot(
     snapshot: Snapshot,
     entries: pa.Table,
     *,
-    columns: list[str] | str | None,
-    filter: Any,
-    predicate: Predicate | None,
+    columns: list[str] | str | None = None,
+    filter: Any = None,
+    predicate: Predicate | None = None,
     storage_options: Mapping[str, Any] | None,
 ) -> DataFrame:
     """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""

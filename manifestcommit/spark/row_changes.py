@@ -44,13 +44,11 @@ _MOST_AT_ONCE = 64  # concurrent Spark jobs of one task each
 _AT_ONCE = 8  # if the session does not say how many tasks it runs
 
 
+Options = Mapping[str, Any] | None
+
+
 def read_entries(
-    spark: SparkSession,
-    url: str,
-    snapshot: Snapshot,
-    entries: pa.Table,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
+    spark: SparkSession, url: str, snapshot: Snapshot, entries: pa.Table, options: Options
 ) -> DataFrame:
     """Every row of exactly these entries in the snapshot's columns, each value as stored, or an
     error; never fewer rows. [SP4] [DF4]
@@ -60,23 +58,14 @@ def read_entries(
     """
     # values are rewritten as they are read
     snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
-    return read_snapshot(
-        spark,
-        url,
-        snapshot,
-        entries,
-        columns=None,
-        filter=None,
-        predicate=None,
-        storage_options=storage_options,
-    )
+    return read_snapshot(spark, url, snapshot, entries, storage_options=options)
 
 
 def rewriter(
     spark: SparkSession,
     *,
     sort_by: Sequence[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options = None,
 ) -> Rewrite:
     """A function that rewrites groups of files, each in a Spark job of one task, as many
     concurrently as the session has room for. [GC11]
@@ -89,9 +78,8 @@ def rewriter(
 
     def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
         def one(group: Rewriting) -> NewFiles:
-            df = read_entries(
-                spark, group.plan.url, snapshot, group.entries, storage_options=storage_options
-            ).coalesce(1)
+            df = read_entries(spark, group.plan.url, snapshot, group.entries, storage_options)
+            df = df.coalesce(1)
             if sort_by:
                 df = df.sortWithinPartitions(*(quoted(name) for name in sort_by))
             return write_dataframe(df, group.plan, storage_options=storage_options)
@@ -124,9 +112,6 @@ def choose_with(spark: SparkSession, condition: Any) -> Choose:
         return [row in hits for row in range(partitions.num_rows)]
 
     return choose
-
-
-Options = Mapping[str, Any] | None
 
 
 def spark_data(ctx: TableContext, df: DataFrame, *, storage_options: Options) -> NewRows:
@@ -233,7 +218,7 @@ class SparkRows:
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
         url, plan = self._ctx.store.url, change.plan(sources=ranges_of(entries))
-        df = read_entries(self._spark, url, change.snapshot, entries, storage_options=self._options)
+        df = read_entries(self._spark, url, change.snapshot, entries, self._options)
         new = write_dataframe(rule.remaining(df), plan, storage_options=self._options)
         return new.register(change), None
 
@@ -407,14 +392,14 @@ class SparkMatch:
             ),
         )
 
-    def _source(self, columns: Sequence[str] | None = None) -> DataFrame:
+    def _source(self, columns: Sequence[str] = ()) -> DataFrame:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
             self._change.ctx.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
-            columns=None if columns is None else list(columns),
+            columns=columns,
             storage_options=self._options,
         )
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,18 @@ class FileGroup(InputPartition):
     constants: Constants = Constants()  # noqa: RUF009  # frozen
 
 
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What tasks are to read. files: (path, size in bytes); columns: of `schema`, None: all;
+    name_column: one more, for the path of each row's file."""
+
+    url: str
+    files: tuple[tuple[str, int], ...] = ()
+    schema: Schema
+    columns: tuple[str, ...] | None = None
+    constants: Constants = Constants()
+    name_column: str | None = None
+
+
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
     table's columns). [SP4]
@@ -77,42 +89,28 @@ class FilesReader(DataSourceReader):
     DataFrame. [SP12]
     """
 
-    def __init__(
-        self,
-        url: str,
-        files: Sequence[tuple[str, int]],
-        schema: Schema,
-        struct: StructType,
-        *,
-        constants: Constants = Constants(),  # noqa: B008  # frozen
-        name_column: str | None = None,
-        storage_options: StorageOptions,
-    ) -> None:
-        """name_column: a column of `struct` for the path of each row's file, if there is one."""
-        names = {field.name: field.file_name for field in schema.fields}
-        if name_column is not None:
-            names[name_column] = _NAME
-        self.url = url
-        self.files = tuple(files)
-        self.schema = schema
-        self.struct = struct
-        self.constants = constants
-        self.storage_options = storage_options
+    def __init__(self, plan: ReadPlan, struct: StructType, storage_options: StorageOptions) -> None:
+        names = {field.name: field.file_name for field in plan.schema.fields}
+        if plan.name_column is not None:
+            names[plan.name_column] = _NAME
+        self.plan, self.struct, self.storage_options = plan, struct, storage_options
         self.file_names = tuple(names[field.name] for field in struct.fields)
 
     def __getstate__(self) -> dict[str, Any]:
         # otherwise every task would carry the whole list; each gets its group
-        return {**self.__dict__, "files": (), "constants": None}
+        plan = msgspec.structs.replace(self.plan, files=(), constants=Constants())
+        return {**self.__dict__, "plan": plan}
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FileGroup(group, self.constants.of(group)) for group in pack(self.files)]
+        constants = self.plan.constants
+        return [FileGroup(group, constants.of(group)) for group in pack(self.plan.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
             return
-        store, constants = open_store(self.url, self.storage_options), partition.constants
+        url, constants = self.plan.url, partition.constants
         target = arrow_schema_of(self.struct)
-        types = {field.file_name: field.type for field in self.schema.fields}
+        types = {field.file_name: field.type for field in self.plan.schema.fields}
 
         def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:
             present = set(file.schema_arrow.names)
@@ -135,11 +133,11 @@ class FilesReader(DataSourceReader):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
-                    raise damaged_file(self.url, portion.path, error) from error
+                    raise damaged_file(url, portion.path, error) from error
                 raise
 
         portions = read_ahead(
-            store,
+            open_store(url, self.storage_options),
             partition.files,
             choose,
             all_columns=types.keys() <= set(self.file_names),
@@ -192,30 +190,15 @@ def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
-    if pa.types.is_map(target) and pa.types.is_map(array.type):
-        entries = pa.struct([target.key_field, target.item_field])
-
-        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
-            return pa.StructArray.from_arrays(
-                [_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries)
-            )
-
         offsets, first, last = _offsets(array)
-        values = fit_entries(
-            array.keys.slice(first, last - first), array.items.slice(first, last - first)
-        )
-        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
+        values = _fit(array.values.slice(first, last - first), target.value_type)
+        return pa.ListArray.from_arrays(offsets, values, type=target)
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        offsets, first, last = _offsets(array)
+        keys = _fit(array.keys.slice(first, last - first), target.key_type)
+        items = _fit(array.items.slice(first, last - first), target.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=target)
     return array.cast(target)
-
-
-def _fit_list(
-    array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]
-) -> pa.Array:
-    offsets, first, last = _offsets(array)
-    return pa.ListArray.from_arrays(
-        offsets, fit(array.values.slice(first, last - first)), type=target
-    )
 
 
 def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
@@ -330,7 +313,7 @@ def read_files(
     check_files(open_store(root_url, given), (path for path, _ in files))
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
-    plan = _ReadPlan(
+    plan = ReadPlan(
         url=root_url,
         files=tuple(files),
         schema=schema,
@@ -532,22 +515,13 @@ class PlannedRead(StoreSource):
         )
 
     def reader(self, schema: StructType) -> FilesReader:
-        plan = self._plan()
-        return FilesReader(
-            plan.url,
-            plan.files,
-            plan.schema,
-            schema,
-            constants=plan.constants,
-            name_column=plan.name_column,
-            storage_options=self.storage_options,
-        )
+        return FilesReader(self._plan(), schema, self.storage_options)
 
-    def _plan(self) -> _ReadPlan:
+    def _plan(self) -> ReadPlan:
         try:
             packed = base64.b64decode(self.options["plan"], validate=True)
             return msgspec.json.decode(
-                zstandard.ZstdDecompressor().decompress(packed), type=_ReadPlan
+                zstandard.ZstdDecompressor().decompress(packed), type=ReadPlan
             )
         # also by msgspec; nothing in an option is ever executed [SE2]
         except (KeyError, ValueError, zstandard.ZstdError) as error:
@@ -558,17 +532,8 @@ class PlannedRead(StoreSource):
             ) from error
 
 
-class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    url: str
-    files: tuple[tuple[str, int], ...]
-    schema: Schema
-    columns: tuple[str, ...] | None
-    constants: Constants = Constants()
-    name_column: str | None = None
-
-
 def _read_in_tasks(
-    spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions
+    spark: SparkSession, plan: ReadPlan, storage_options: StorageOptions
 ) -> DataFrame:
     packed = base64.b64encode(
         zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
