@@ -245,6 +245,8 @@ def write(
         # files say which ranges their rows come from, unless that would make each entry long
         "sources": watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None,
     }
+    work: dict[str, Any] = {"key": key, "fingerprint": fingerprint, "message": message}
+    work |= {"metadata": metadata, "storage_options": storage_options}
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
@@ -255,20 +257,11 @@ def write(
             overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
             watermarks=watermarks,
             how=how,
-            work=(key, fingerprint, message, metadata, storage_options),
+            work=work,
         )
         return done
     _check_no_refusal(quarantine, max_violations)
-    job = _begin(
-        path,
-        key,
-        fingerprint=fingerprint,
-        recoverable=recoverable,
-        based_on=based_on,
-        message=message,
-        metadata=metadata,
-        storage_options=storage_options,
-    )
+    job = _begin(path, recoverable=recoverable, based_on=based_on, **work)
     try:
         with job:
             job._declare(mode, overwrite, conflict, watermarks)

@@ -59,27 +59,19 @@ def write_quarantined(
     overwrite: Mapping[str, Any],
     watermarks: Any,
     how: Mapping[str, Any],
-    work: tuple[Any, Any, Any, Any, Any],
+    work: Mapping[str, Any],
 ) -> Outcome:
     """Write the rows that keep the table's constraints there, and the others into the table beside;
     both are committed, or nothing is. [CK7]
 
     Such a write is joint always, also where no row is refused: a key's declaration covers both.
-    refusal: where refused rows go, and how many may be; how: as for `Job._plan_write`; work: key,
-    fingerprint, message, metadata, storage options.
+    refusal: where refused rows go, and how many may be; how: as for `Job.plan_write`; work: what
+    `begin` and `transaction` take.
     """
     quarantine, max_violations = refusal
-    key, fingerprint, message, metadata, storage_options = work
-    given = StorageOptions(storage_options)
+    given = StorageOptions(work["storage_options"])
     companion = refused_beside(path, quarantine, given)
-    with transaction(
-        {"rows": path, "refused": companion},
-        key=key,
-        fingerprint=fingerprint,
-        message=message,
-        metadata=metadata,
-        storage_options=storage_options,
-    ) as tx:
+    with transaction({"rows": path, "refused": companion}, **work) as tx:
         if overwrite:
             tx["rows"].overwrite(**overwrite)
         for source, (start, end) in (watermarks or {}).items():

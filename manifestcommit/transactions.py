@@ -28,7 +28,7 @@ from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, checked, flag, wrong
-from .store import StorageOptions, open_store
+from .store import StorageOptions
 from .store.base import split_url
 from .table import Resolution
 from .table.functions import commit
@@ -87,16 +87,6 @@ class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     def versions(self) -> dict[str, int]:
         """Return URL of a table -> the version that holds its part."""
         return {url: each.version for url, each in self.outcomes.items() if each.version}
-
-
-def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
-    """Commit what each table contributes, all or none."""
-    parts = [unit.take_part() for unit in units]
-    _warn_of_chance(parts)
-    outcomes = commit_jointly(parts)
-    for unit, outcome in zip(units, outcomes, strict=True):
-        unit.forget_if_final(outcome)
-    return _committed_or_raise([part.url for part in parts], outcomes)
 
 
 def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
@@ -190,25 +180,6 @@ class PreparedTransaction:
         """
         url, job = next(iter(self.jobs.items()))
         return Table(url, self._storage_options).abort(job)
-
-
-def refuse_recoverable(jobs: Iterable[Job]) -> None:
-    """UsageError where one of them is recoverable, so that others may run it, too. [AB6]"""
-    for job in jobs:
-        if job.recovery is not None:
-            raise UsageError(
-                f"{job.url}: recoverable jobs are not prepared together; nothing was done. "
-                "Commit them by commit(), or begin them without recoverable=True."
-            )
-
-
-def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
-    """Make what each table contributes durable; the URL of each table -> the id of its job."""
-    parts = [unit.part() for unit in units]
-    _warn_of_chance(parts)
-    by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
-    prepare_jointly(by_job, together_of(parts))
-    return {part.url: part.change.job for part in parts}
 
 
 @checked()
@@ -416,15 +387,6 @@ def named_tables(tables: Tables) -> dict[str, Path | Table]:
             raise UsageError(f"{name!r} is given twice", argument="tables")
         named[name] = table
     return named
-
-
-def place_of(
-    table: Path | Table, storage_options: Mapping[str, Any] | None
-) -> tuple[Path, Mapping[str, Any] | None]:
-    """The path of a table, and what reaches its store."""
-    if isinstance(table, Table):
-        return table.url, table._storage_options
-    return table, storage_options
 
 
 def _named(table: Any, urls: Mapping[str, str], whose: str) -> str:
@@ -658,7 +620,13 @@ class Transaction:
 
         Spec: MT1, MT4.
         """
-        self.outcome = commit_units(self._units(Act.COMMIT))
+        units = self._units(Act.COMMIT)
+        parts = [unit.take_part() for unit in units]
+        _warn_of_chance(parts)
+        outcomes = commit_jointly(parts)
+        for unit, outcome in zip(units, outcomes, strict=True):
+            unit.forget_if_final(outcome)
+        self.outcome = _committed_or_raise([part.url for part in parts], outcomes)
         for name, outcome in zip(self, self.outcome.outcomes.values(), strict=True):
             self._jobs[name].outcome = outcome
         return self.outcome
@@ -681,8 +649,18 @@ class Transaction:
 
         Spec: MT11, AB3.
         """
-        refuse_recoverable(self._jobs.values())
-        prepared = prepare_units(self._units(Act.SEAL))
+        for job in self._jobs.values():
+            if job.recovery is not None:  # others may run it, too [AB6]
+                raise UsageError(
+                    f"{job.url}: recoverable jobs are not prepared together; nothing was done. "
+                    "Commit them by commit(), or begin them without recoverable=True."
+                )
+        units = self._units(Act.SEAL)
+        parts = [unit.part() for unit in units]
+        _warn_of_chance(parts)
+        by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
+        prepare_jointly(by_job, together_of(parts))
+        prepared = {part.url: part.change.job for part in parts}
         made = PreparedTransaction(prepared, next(iter(self._jobs.values())).storage_options)
         made._names = dict(zip(self, prepared, strict=True))
         return made
@@ -834,17 +812,17 @@ def transaction(
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
-    places = {name: place_of(table, storage_options) for name, table in named.items()}
-    check_places([open_store(path, options) for path, options in places.values()])
+    opened = _opened(list(named.values()), storage_options)
+    check_places([table._ctx.store for table in opened])
     jobs: dict[str, Job] = {}
-    for name, (path, options) in places.items():
+    for name, table in zip(named, opened, strict=True):
         jobs[name] = begin(
-            path,
+            table.url,
             key=key,
             recoverable=recoverable,
             fingerprint=fingerprint,
             message=message,
             metadata=metadata,
-            storage_options=options,
+            storage_options=table._storage_options,
         )
     return Transaction(jobs, fingerprint)
