@@ -36,8 +36,6 @@ from ..format.fields import (
     StructType,
     decimal_parts,
     leaves,
-    show_path,
-    type_text,
     walk,
 )
 from ..format.snapshot import REPLACE, Snapshot
@@ -252,18 +250,6 @@ def table_in(start: bytes) -> str | None:
     return None if found is None else found[1].decode()
 
 
-def check_schema(schema: Schema) -> None:
-    """UnsupportedTypeError if Delta cannot express a column. [EX9]"""
-    for path, field in walk(schema.fields):
-        kind = field.type
-        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
-            raise UnsupportedTypeError(
-                f"column {show_path(path)} has the type {type_text(kind)}, which a Delta log "
-                "cannot hold for every reader: the table cannot be exported to it as long as the "
-                "column is there"
-            )
-
-
 def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     """What a version says of the table itself: protocol and metadata."""
     schema = snapshot.schema
@@ -360,10 +346,6 @@ class Checkpoint:
         return self._sink.getvalue()
 
 
-def last_checkpoint_bytes(version: int, actions: int) -> bytes:
-    return json_text({"version": version, "size": actions}).encode()
-
-
 def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
     metadata = (
         {"delta.columnMapping.id": field.id, "delta.columnMapping.physicalName": field.file_name}
@@ -448,7 +430,7 @@ MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a che
 
 def check(ctx: TableContext, schema: Schema) -> None:
     """UnsupportedTypeError if Delta cannot express these columns. [EX9]"""
-    check_schema(schema)
+    file_columns.check_types(schema, _TYPES, "a Delta log cannot hold for every reader")
 
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
@@ -458,11 +440,12 @@ def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> Non
     file_columns.check_partition_columns(ctx, entries, names, "Delta Lake")
 
 
-def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
-    """UsageError if the log is another table's. [EX9]"""
+def check_owner(ctx: TableContext, snapshot: Snapshot) -> int | None:
+    """The newest version in the log, if any; UsageError if that is another table's. [EX9]"""
     newest = exported_version(ctx.store, snapshot.version)
     if newest is not None and not is_of_table(ctx.store, newest, snapshot.table_id):
         raise not_ours(ctx.store, FOLDER)
+    return newest
 
 
 def is_of_table(store: Store, version: int, table_id: str) -> bool:
@@ -497,9 +480,7 @@ def exported_version(store: Store, head: int = 0) -> int | None:
 
 def export(ctx: TableContext, head: Head) -> int:
     """Export this version and those since the log's newest; returns the newest. [EX1] [EX2]"""
-    newest = exported_version(ctx.store, head.version)
-    if newest is not None and not is_of_table(ctx.store, newest, head.snapshot.table_id):
-        raise not_ours(ctx.store, FOLDER)
+    newest = check_owner(ctx, head.snapshot)
     if newest is not None and newest >= head.version:
         return newest
     check(ctx, head.snapshot.schema)
@@ -631,8 +612,8 @@ class _Log:
         for table in self._tables(snapshot):
             made.add(table)
         put_shared(self._ctx, checkpoint_name(snapshot.version), made.close())
-        hint = last_checkpoint_bytes(snapshot.version, made.actions)
-        self._ctx.store.put(LAST_CHECKPOINT, hint)
+        hint = {"version": snapshot.version, "size": made.actions}
+        self._ctx.store.put(LAST_CHECKPOINT, json_text(hint).encode())
 
     def _tables(self, snapshot: Snapshot) -> Iterator[pa.Table]:
         """The live entries, manifest by manifest."""

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnsupportedTypeError, UsageError
+from ..errors import UsageError
 from ..format import spark_json
 from ..format.fields import (
     FLOATS,
@@ -27,7 +27,6 @@ from ..format.fields import (
     StructType,
     decimal_parts,
     show_path,
-    type_text,
     walk,
 )
 from ..format.snapshot import Snapshot
@@ -48,14 +47,10 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 def check_schema(schema: Schema) -> None:
     """UnsupportedTypeError or UsageError if Spark's catalog cannot have a column. [EX9]"""
+    lacking = "tables of Parquet files in Spark's catalog cannot have on every version"
+    file_columns.check_types(schema, _TYPES, lacking)
     for path, field in walk(schema.fields):
-        kind, name = field.type, show_path(path)
-        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
-            raise UnsupportedTypeError(
-                f"column {name} has the type {type_text(kind)}, which tables of Parquet files in "
-                "Spark's catalog cannot have on every version: the table cannot be exported to it "
-                "as long as the column is there"
-            )
+        name = show_path(path)
         if field.physical is not None:
             raise UsageError(
                 f"column {name} has another name in the data files, since it was renamed or added "
