@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .display import counted, visible
+from .display import counted, size_text, visible
 from .runtime.outcome import JobMetrics, observers
 
 if TYPE_CHECKING:
@@ -224,22 +224,12 @@ def log(figures: JobMetrics) -> None:
         table=visible(figures.table),
         job=f"job {figures.job}" if figures.job else "a job",
         version=figures.version or 0,
-        work=f"{counted(files, 'file')}, {counted(rows, 'row')}, {_size(size)}",
+        work=f"{counted(files, 'file')}, {counted(rows, 'row')}, {size_text(size)}",
         seconds=figures.seconds,
         attempts=counted(figures.attempts, "attempt"),
         kind=f"{figures.kind.replace('_', ' ')}{f' ({figures.rule})' if figures.rule else ''}",
     )
     LOG.log(level, "%s", sentence, extra={"manifestcommit": msgspec.to_builtins(figures)})
-
-
-def _size(size_bytes: float) -> str:
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    for unit in ("kB", "MB", "GB", "TB", "PB"):
-        size_bytes /= 1000
-        if size_bytes < 999.95 or unit == "PB":
-            return f"{size_bytes:.1f} {unit}"
-    raise AssertionError("every size has a unit")
 
 
 _lock = threading.Lock()
