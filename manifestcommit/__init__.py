@@ -62,35 +62,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-def _load_exporter() -> "_Exporter":
-    from .export import exporter  # late: only tables with exports need it
-
-    return exporter
-
-
-def _load_gate() -> "_Gate":
-    from .gate import rows  # late: only tables with constraints need it
-
-    return rows
-
-
-def _load_staging() -> Any:
-    from . import staging  # late: few jobs are staged
-
-    return staging
-
-
-def _load_quarantine() -> Any:
-    from . import quarantine  # late: few writes use it
-
-    return quarantine
-
-
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
-_export_hook.register(_load_exporter)
-_export_hook.register(_load_gate, "gate")
-_export_hook.register(_load_staging, "staging")
-_export_hook.register(_load_quarantine, "quarantine")
+_export_hook.register(
+    exporter="manifestcommit.export.exporter",
+    gate="manifestcommit.gate.rows",
+    staging="manifestcommit.staging",
+    quarantine="manifestcommit.quarantine",
+)
 
 if TYPE_CHECKING:
     from .catalog.clone import CloneReport as CloneReport, clone as clone  # noqa: I001  # a line each
@@ -127,7 +105,11 @@ if TYPE_CHECKING:
     from .transactions import read_together as read_together, rollback_together as rollback_together
     from .transactions import transaction as transaction
     from .upkeep import maintain as maintain
+    from .export import exporter as _exporter
+    from .gate import rows as _gate
     from .log.table_context import Exporter as _Exporter, Gate as _Gate
+
+    _registered: tuple[_Exporter, _Gate] = (_exporter, _gate)
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

@@ -435,9 +435,7 @@ def check(ctx: TableContext, schema: Schema) -> None:
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
-    fields = snapshot.schema.fields
-    names = [field.file_name for field in fields if field.id in snapshot.partition_by]
-    file_columns.check_partition_columns(ctx, entries, names, "Delta Lake")
+    file_columns.check_partition_columns(ctx, entries, snapshot, "Delta Lake")
 
 
 def check_owner(ctx: TableContext, snapshot: Snapshot) -> int | None:

@@ -112,15 +112,16 @@ def check_ids(ctx: TableContext, entries: pa.Table, schema: Schema) -> None:
 
 
 def check_partition_columns(
-    ctx: TableContext, entries: pa.Table, names: list[str], to: str, *, by_spark: bool = False
+    ctx: TableContext, entries: pa.Table, snapshot: Snapshot, to: str, *, by_spark: bool = False
 ) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then,
     or holds what readers of Delta read as something else. by_spark: Spark alone is to read them. As
     many requests as for `check_ids`. [EX9]"""
-    if by_spark and not names:
+    by = [field for field in snapshot.schema.fields if field.id in snapshot.partition_by]
+    if by_spark and not by:
         return
     for path, columns in _columns_of(ctx, of_others(entries), by_spark=by_spark):
-        if missing := sorted(set(names) - set(columns.names)):
+        if missing := sorted({field.file_name for field in by} - set(columns.names)):
             raise UsageError(
                 f"{ctx.store.url}/{path} does not hold its partition column {missing[0]!r}, "
                 f"without which the table cannot be exported to {to}. {_REWRITE}"

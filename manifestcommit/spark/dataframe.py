@@ -25,7 +25,7 @@ from ..scan.arrow_dataset import constants_in
 from ..scan.engine_readers import folders_in
 from ..store import StorageOptions, open_store
 from .features import InputPartition, arrow_schema_of
-from .scan import check_running, fitted, marked, quoted, read_files, spark_schema
+from .scan import check_running, files_in, fitted, marked, quoted, read_files, spark_schema
 from .spark_internals import has_stopped_a_session
 from .tasks import check_reachable, rows_of
 
@@ -76,16 +76,13 @@ def read_snapshot(
     wanted = (
         None if columns is None else [evolution.find_column(schema, name).name for name in columns]
     )
-    files = list(
-        zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
-    )
     # what a job of ours wrote has no float statistics in its footers
     only_own = entries.column("digest").null_count == 0
     has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     df = read_files(
         spark,
         url,
-        files,
+        files_in(entries),
         schema,
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,

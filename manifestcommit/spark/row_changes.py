@@ -33,7 +33,7 @@ from ..scan.arrow_dataset import constants_in
 from .conditions import arrow_of, check_repeatable, evaluating, side_of, told_once, understand
 from .dataframe import read_snapshot
 from .features import frame_of, is_connect, sound
-from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema
+from .scan import check_running, files_in, marks_of, nullable, quoted, read_files, spark_schema
 from .tasks import check_reachable, mapped, raising_ours
 from .writing import write_dataframe
 
@@ -203,11 +203,10 @@ class SparkRows:
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
-        files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
         df = read_files(
             self._spark,
             self._ctx.store.url,
-            list(files),
+            files_in(entries),
             schema,
             columns=list(rule.columns),
             name_column=path,

@@ -146,6 +146,12 @@ class FilesReader(DataSourceReader):
         yield from decode_ahead(portions, decode)
 
 
+def files_in(entries: pa.Table) -> tuple[tuple[str, int], ...]:
+    """The path and the size of each."""
+    columns = (entries.column(name).to_pylist() for name in ("path", "bytes"))
+    return tuple(zip(*columns, strict=True))
+
+
 def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     """Group the files into about one task's work each, in their order."""
     costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)

@@ -181,8 +181,6 @@ def _share(df: DataFrame) -> int | None:
 def _is_plain(df: DataFrame) -> bool:
     """Whether nothing else in the query sends batches to Python, as far as visible; False if this
     Spark has other internals."""
-    from py4j.protocol import Py4JError
-
     try:
         return _has_no_python(df)
     except (Py4JError, TypeError):  # either error is raised for a missing name

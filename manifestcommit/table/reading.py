@@ -154,9 +154,15 @@ def predicate_of(
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.conditions import understand as by_spark
-    from ..spark.dataframe import active_session
 
-    return by_spark(spark or active_session(), condition, snapshot.schema, name).predicate
+    return by_spark(session(spark), condition, snapshot.schema, name).predicate
+
+
+def session(spark: SparkSession | None) -> SparkSession:
+    """The one given, the active one, or a new one."""
+    from ..spark.dataframe import active_session  # late: pyspark is an extra
+
+    return spark or active_session()
 
 
 def check_spark(name: str, condition: Any) -> None:
@@ -927,11 +933,11 @@ class TableReads:
         spark: SparkSession | None,
     ) -> DataFrame:
         predicate = predicate_of("filter", filter, snapshot, spark)
-        from ..spark.dataframe import active_session, read_snapshot  # late: pyspark is an extra
+        from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)
         return read_snapshot(
-            spark or active_session(),
+            session(spark),
             self.url,
             snapshot,
             entries,

@@ -7,20 +7,16 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UsageError
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations import compaction as engine
-from ..operations.compaction import Choose, Compaction, CompactionOptions, choose_by_sql, rewriter
-from ..operations.upkeep_properties import sorting_of
-from ..protocol.compaction_plan import Group
+from ..operations.compaction import Choose, choose_by_sql
 from ..rows.clauses import (
     Clauses,
     Delete,
@@ -32,7 +28,7 @@ from ..rows.clauses import (
     needs_spark,
     running_session,
 )
-from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, is_for_spark, merge
+from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import (
@@ -47,7 +43,7 @@ from ..runtime.validation import (
     rows,
 )
 from ..store import StorageOptions
-from .reading import Condition, check_meaning, check_spark
+from .reading import Condition, check_meaning, check_spark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -384,68 +380,14 @@ class RowChanges:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
-            from ..spark.dataframe import active_session  # late: pyspark is an extra
-            from ..spark.row_changes import SparkRows
+            from ..spark.row_changes import SparkRows  # late: pyspark is an extra
 
-            return SparkRows(spark or active_session(), self._ctx, self._storage_options)
+            return SparkRows(session(spark), self._ctx, self._storage_options)
 
         return ExecutorChoice(ArrowRows(self._ctx), with_spark, is_given=spark is not None)
 
 
-def compact(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    where: Any,
-    sort_by: list[str] | str | None,
-    spark: SparkSession | None,
-    storage_options: StorageOptions,
-    progress: Callable[[str], None],
-) -> Compaction:
-    """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
-    snapshot = ctx.open().snapshot
-    columns, aim = _sorting(snapshot, sort_by, aim)
-    if spark is None and not is_for_spark(snapshot.totals.bytes):
-        LOG.info("compact: files are read and rewritten by this process")
-        rewrite = rewriter(ctx, sort_by=columns)
-    else:
-        from ..spark.row_changes import rewriter as with_spark
-
-        spark = _session(spark)
-        rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
-    choose = _chosen(where, spark, snapshot)
-    return engine.compact(ctx, aim, rewrite, choose=choose, progress=progress)
-
-
-def _sorting(
-    snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
-) -> tuple[list[str], CompactionOptions]:
-    """The columns to sort by, asked for or by the table's property, and the goals with them.
-    [GC20]"""
-    fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
-    ids = tuple(field.id for field in fields)
-    return [field.name for field in fields], msgspec.structs.replace(aim, sort_by=ids)
-
-
-def plan_compaction(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    where: Any,
-    sort_by: list[str] | str | None,
-    spark: SparkSession | None,
-    only_manifests: bool,
-) -> pa.Table:
-    """What a compaction would do now, group by group; nothing is changed. [GC16]"""
-    snapshot = ctx.open().snapshot
-    groups: Iterable[Group] = ()
-    if not only_manifests:
-        _, aim = _sorting(snapshot, sort_by, aim)
-        groups = engine.find_groups(ctx, snapshot, aim, _chosen(where, spark, snapshot))
-    return engine.describe_plan(ctx, snapshot, groups)
-
-
-def _chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
+def chosen_partitions(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
     """Which partitions a condition chooses; Spark evaluates it if it was given or is needed."""
     if where is None:
         return None
@@ -459,15 +401,8 @@ def _chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choos
         check_spark("where", where)
         from ..spark.row_changes import choose_with
 
-        return choose_with(_session(spark), where)
+        return choose_with(session(spark), where)
 
     if spark is None and isinstance(where, str):
         return choose_by_sql(where, snapshot, with_spark)
     return with_spark()
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
-    """The one given, the active one, or a new one."""
-    from ..spark.dataframe import active_session  # late: pyspark is an extra
-
-    return spark or active_session()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,15 +21,18 @@ from ..errors import UsageError
 from ..format import evolution
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Schema
+from ..format.snapshot import Snapshot
 from ..operations import alter
+from ..operations import compaction as engine
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
-from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
+from ..operations.compaction import Compaction, CompactionOptions
 from ..operations.gc import GcReport
 from ..operations.rollback import rewind, rollback, settle, tag, untag
-from ..operations.upkeep_properties import retention_of
-from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
+from ..operations.upkeep_properties import retention_of, sorting_of
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
+from ..rows.find import is_for_spark
 from ..rows.row_change import RowOutcome
 from ..rows.where import rewrite_all
 from ..runtime.outcome import Outcome, committed_or_raise
@@ -37,8 +41,8 @@ from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
 from .listing import Listing
-from .reading import Condition, TableReads
-from .row_changes import RowChanges, compact, plan_compaction
+from .reading import Condition, TableReads, session
+from .row_changes import RowChanges, chosen_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
     from ..export.exporter import Export
     from ..job import Path
     from .erasing import Erasure
+
+
+LOG = logging.getLogger("manifestcommit.jobs")
 
 
 class Table(RowChanges, TableReads):
@@ -380,16 +387,19 @@ class Table(RowChanges, TableReads):
         """
         progress = progress or (lambda _: None)
         if only_manifests:
-            return merge_manifests(self._ctx, progress=progress)
-        return compact(
-            self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
-            sort_by=sort_by,
-            spark=spark,
-            storage_options=self._storage_options,
-            progress=progress,
-        )
+            return engine.merge_manifests(self._ctx, progress=progress)
+        snapshot = self._ctx.open().snapshot
+        columns, aim = _goals(snapshot, target_file_size, max_bytes, min_files, sort_by)
+        if spark is None and not is_for_spark(snapshot.totals.bytes):
+            LOG.info("compact: files are read and rewritten by this process")
+            rewrite = engine.rewriter(self._ctx, sort_by=columns)
+        else:
+            from ..spark.row_changes import rewriter  # late: pyspark is an extra
+
+            spark = session(spark)
+            rewrite = rewriter(spark, sort_by=columns, storage_options=self._storage_options)
+        choose = chosen_partitions(where, spark, snapshot)
+        return engine.compact(self._ctx, aim, rewrite, choose=choose, progress=progress)
 
     @checked()
     def plan_compaction(
@@ -422,14 +432,12 @@ class Table(RowChanges, TableReads):
 
         Spec: GC16, GC20.
         """
-        return plan_compaction(
-            self._ctx,
-            _goals(target_file_size, max_bytes, min_files),
-            where=where,
-            sort_by=sort_by,
-            spark=spark,
-            only_manifests=only_manifests,
-        )
+        snapshot, groups = self._ctx.open().snapshot, list[Group]()
+        if not only_manifests:
+            _, aim = _goals(snapshot, target_file_size, max_bytes, min_files, sort_by)
+            choose = chosen_partitions(where, spark, snapshot)
+            groups = list(engine.find_groups(self._ctx, snapshot, aim, choose))
+        return engine.describe_plan(self._ctx, snapshot, groups)
 
     @checked(where=condition)
     def holders(self, where: str | pc.Expression) -> Listing:
@@ -952,7 +960,7 @@ class Table(RowChanges, TableReads):
 
         Spec: EX10.
         """
-        from ..export.exporter import create_table_sql  # late: most programs do without
+        from ..export.spark_catalog import create_table_sql  # late: most programs do without
 
         return create_table_sql(self._ctx, name)
 
@@ -964,8 +972,16 @@ def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
 
 
 def _goals(
-    target_file_size: int | str | None, max_bytes: int | str, min_files: int
-) -> CompactionOptions:
-    # `checked` has made bytes of them
-    assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-    return CompactionOptions(target=target_file_size, max_bytes=max_bytes, min_files=min_files)
+    snapshot: Snapshot,
+    target: int | str | None,
+    max_bytes: int | str,
+    min_files: int,
+    sort_by: list[str] | str | None,
+) -> tuple[list[str], CompactionOptions]:
+    """The columns to sort by, asked for or by the table's property, and the goals with them.
+    [GC20]"""
+    assert not isinstance(target, str) and not isinstance(max_bytes, str)  # so `checked` made them
+    fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
+    ids = tuple(field.id for field in fields)
+    aim = CompactionOptions(target=target, max_bytes=max_bytes, min_files=min_files, sort_by=ids)
+    return [field.name for field in fields], aim

@@ -54,7 +54,16 @@ from ..features import (
     WriterCommitMessage,
     check_feature,
 )
-from ..scan import FileGroup, FilesReader, ReadPlan, column_marks, pack, spark_schema, with_marks
+from ..scan import (
+    FileGroup,
+    FilesReader,
+    ReadPlan,
+    column_marks,
+    files_in,
+    pack,
+    spark_schema,
+    with_marks,
+)
 from ..tasks import StoreSource, check_reachable, register_with
 from ..writing import TaskMessage, TaskWritten, collect, packed, task_context, write_task
 
@@ -416,7 +425,6 @@ STREAM_READ_OPTIONS = (
     "on",
     "columns",
 )
-_OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -461,13 +469,10 @@ class ManifestCommitDataSource(StoreSource):
         ctx = self._context(READ_OPTIONS)
         snapshot = read_version(ctx.store, ctx.open(), self._pinned_version()).snapshot
         entries = entries_table(ctx, snapshot)
-        files = zip(
-            entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
-        )
         url, columns = ctx.store.url, snapshot.schema
         _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by, url)
-        plan = ReadPlan(url=url, files=tuple(files), schema=columns, constants=constants)
+        plan = ReadPlan(url=url, files=files_in(entries), schema=columns, constants=constants)
         return FilesReader(plan, schema, self._options_for(url))
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
