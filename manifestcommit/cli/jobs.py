@@ -20,7 +20,6 @@ from .output import Plan, confirm, show, written
 if TYPE_CHECKING:
     from ..table import Resolution, Table
 
-_SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
 _OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one

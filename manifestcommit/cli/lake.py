@@ -15,23 +15,11 @@ from ..errors import UsageError
 from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
-from .options import command, storage_options_of, text_in
+from .options import command, number, storage_options_of, text_in
 from .output import show, written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
 _LEAST = 8  # characters of a token
-
-
-def _rows(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= 100):
-        raise argparse.ArgumentTypeError(f"a number of rows from 0 to 100, not {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r}")
-    return int(text)
 
 
 @command(
@@ -69,7 +57,10 @@ def _tables(options: argparse.Namespace) -> None:
     $ serve s3://bucket/lake
     $ serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token
     """,
-    types={"port": _port, "sample_rows": _rows},
+    types={
+        "port": number("a port from 0 to 65535", 0, 65535),
+        "sample_rows": number("a number of rows from 0 to 100", 0, 100),
+    },
     host="127.0.0.1",
     port=8181,
     refresh="60s",

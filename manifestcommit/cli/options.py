@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import keyword
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -303,10 +304,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
-    return int(text)
+def number(what: str, least: int, most: float = math.inf) -> Callable[[str], int]:
+    """A whole number between these bounds."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+positive = number("a number from 1 on", 1)
 
 
 def table_of(options: argparse.Namespace, path: str | None = None) -> Table:

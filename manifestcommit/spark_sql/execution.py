@@ -58,8 +58,6 @@ from .queries import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..format.snapshot import Snapshot
-
 _PATHS = "manifestcommit"  # before a path, as in manifestcommit.`/lake/flights`
 _LOCK = threading.Lock()
 _ATTACHED: weakref.WeakKeyDictionary[Any, dict[str, dict[str, Place]]] = weakref.WeakKeyDictionary()

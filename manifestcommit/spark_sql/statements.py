@@ -153,7 +153,7 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         where = scanner.until("SELECT", "VALUES", "FROM", "WITH")
         replaced = requalified(where, {target[-1].lower(): ""}, scanner.instead)
     elif scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
-        columns = scanner.columns()
+        columns = scanner.listed(scanner.column)
     if scanner.next_word() not in ("SELECT", "VALUES", "FROM", "WITH", "("):
         raise scanner.unclear()
     query = f"{ctes} {scanner.rest()}".strip()
