@@ -40,24 +40,23 @@ from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .runtime.validation import checked, whole
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
-from .table.reading import Condition, TableReads, chosen
+from .table.reading import StateReads, TableReads, chosen
 from .table.table import Table
 from .telemetry import count_checks
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
 
     from .job import Path
     from .table import Resolution
 
 
-class Staged:
+class Staged(StateReads):
     """A job that was prepared and not published: its rows are written, and nobody reads them.
 
     Made by `write(…, publish=False)` and `Transaction.prepare`; in any process by this constructor.
-    It shows the newest version of the table with the job applied to it, again with each call.
+    It shows the newest version of the table with the job applied to it, again with each call. To
+    write these rows adds the whole table to itself once more: `publish` commits the job.
 
     Args:
         path: the table path, a local path or a URL.
@@ -109,7 +108,7 @@ class Staged:
             )
         self._prepared: Prepared = found
         self._applied = _Applied(self._ctx, found.change, is_done=found.done is not None)
-        self._view = _View(self._applied, self._options)
+        self._state = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
         self._failed: set[tuple[str, str]] = set()  # of this table, and of others beside it
@@ -119,7 +118,7 @@ class Staged:
 
     def __repr__(self) -> str:
         # in a traceback of its own constructor
-        return f"Staged({self.url!r}, {self.job_id!r})" if hasattr(self, "_view") else "Staged(…)"
+        return f"Staged({self.url!r}, {self.job_id!r})" if hasattr(self, "_state") else "Staged(…)"
 
     @property
     def base_version(self) -> int:
@@ -143,47 +142,6 @@ class Staged:
         files = sum(entry.rows for entry in change.add)
         return files + sum(ref.rows for ref in change.add_manifests)
 
-    def to_arrow(
-        self, columns: list[str] | str | None = None, filter: Condition | None = None
-    ) -> pa.Table:
-        """Read the table as it would be with the job, as `Table.to_arrow` does.
-
-        `publish` commits the job. To write these rows adds the whole table to itself once more.
-
-        Args:
-            columns: as for `Table.to_arrow`.
-            filter: as for `Table.to_arrow`.
-
-        Returns:
-            A `pyarrow.Table`.
-
-        Spec: CK5.
-        """
-        return self._view.to_arrow(columns, filter)
-
-    def dataset(self) -> ds.Dataset:
-        """Open the table as it would be with the job, as `Table.dataset` does.
-
-        Returns:
-            A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
-
-        Spec: CK5.
-        """
-        return self._view.dataset()
-
-    def read(self, spark: SparkSession | None = None) -> DataFrame:
-        """Read the table as it would be with the job, as a Spark DataFrame.
-
-        Args:
-            spark: the session; by default the active one.
-
-        Returns:
-            The DataFrame.
-
-        Spec: CK5.
-        """
-        return self._view.read(spark=spark)
-
     def duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
@@ -203,7 +161,7 @@ class Staged:
 
         Spec: CK5.
         """
-        return self._view.duckdb(connection)
+        return self._state.duckdb(connection)
 
     def diff(
         self, *, on: list[str] | str | None = None, columns: list[str] | str | None = None

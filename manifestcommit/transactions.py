@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from .commits.joint_commit import check_places, commit_jointly, ordered_parts, read_jointly
@@ -24,7 +23,6 @@ from .job import Job, Path, begin
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback
 from .rows.clauses import Condition as RowsRead
-from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, checked, flag, wrong
@@ -32,16 +30,14 @@ from .store import StorageOptions
 from .store.base import split_url
 from .table import Resolution
 from .table.functions import commit
+from .table.reading import StateReads
 from .table.row_changes import RowChanges
 from .table.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
-
     from .log.version_chain import Head
     from .staging import Staged
-    from .table.reading import Condition, TableReads
+    from .table.reading import TableReads
 
 # Several tables at once: what a transaction commits and prepares, `read_together`,
 # `rollback_together`. [MT1] [MT11] [MT12]
@@ -247,7 +243,7 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
     )
 
 
-class PinnedTable:
+class PinnedTable(StateReads):
     """One version of a table, as `read_together` or `Transaction.read` chose it; it never changes.
 
     Where the latter was given a `filter`, it has the rows for which that is true, and its methods
@@ -261,8 +257,9 @@ class PinnedTable:
     """
 
     def __init__(self, table: TableReads, head: Head, read: RowsRead | None = None) -> None:
-        self._table, self._watermarks, self._read = table, head.snapshot.watermarks, read
+        self._state, self._watermarks, self._read = table, head.snapshot.watermarks, read
         self.url, self.version = table.url, head.version
+        self._at = head.version
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.url!r}, version={self.version})"
@@ -274,58 +271,6 @@ class PinnedTable:
             Source -> position.
         """
         return dict(self._watermarks)
-
-    def dataset(self) -> ds.Dataset:
-        """Open this version as a pyarrow dataset, as `Table.dataset` does.
-
-        Returns:
-            The dataset.
-
-        Spec: RD2.
-        """
-        rows = self._table.dataset(version=self.version)
-        return rows if self._read is None else rows.filter(self._read.form)
-
-    @checked()
-    def to_arrow(
-        self, columns: list[str] | str | None = None, filter: Condition | None = None
-    ) -> pa.Table:
-        """Read this version into memory. Other arguments and errors are as for `Table.to_arrow`.
-
-        Returns:
-            The rows.
-
-        Spec: RD2.
-        """
-        filter = self._chosen(filter)
-        return self._table.to_arrow(version=self.version, columns=columns, filter=filter)
-
-    @checked()
-    def read(
-        self,
-        *,
-        columns: list[str] | str | None = None,
-        filter: Condition | None = None,
-        spark: SparkSession | None = None,
-    ) -> DataFrame:
-        """Read this version with Spark. Other arguments and errors are as for `Table.read`.
-
-        Returns:
-            The DataFrame.
-
-        Spec: RD2.
-        """
-        filter = self._chosen(filter)
-        return self._table.read(version=self.version, columns=columns, filter=filter, spark=spark)
-
-    def _chosen(self, filter: Condition | None) -> Condition | None:
-        if self._read is not None and filter is not None:
-            raise UsageError(
-                f"{self.url} was read with a filter, {shown(self._read.given)}; filter what it "
-                "returns, or read it again",
-                argument="filter",
-            )
-        return filter if self._read is None else self._read.given
 
 
 @checked()

@@ -40,6 +40,7 @@ from ..operations.describe import (
     values,
 )
 from ..operations.verify import VerifyReport, verify
+from ..rows.clauses import Condition as RowsRead
 from ..rows.clauses import (
     evaluating,
     mask_of,
@@ -961,6 +962,65 @@ class TableReads:
             schema = pa.schema([schema.field(name) for name in columns])
         mark = arrow_metadata(mark_of(snapshot.table_id, self.url, snapshot.version))
         return found.cast(schema).replace_schema_metadata(mark)
+
+
+class StateReads:
+    """Reads the rows of one state of a table, as the methods of `Table` of these names do."""
+
+    _state: TableReads
+    _at: int | None = None  # its version; None: the newest
+    _read: RowsRead | None = None  # which of its rows; None: all
+
+    def dataset(self) -> ds.Dataset:
+        """Open it as a pyarrow dataset, as `Table.dataset` does.
+
+        Returns:
+            A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
+
+        Spec: RD2, CK5.
+        """
+        rows = self._state.dataset(self._at)
+        return rows if self._read is None else rows.filter(self._read.form)
+
+    @checked()
+    def to_arrow(
+        self, columns: list[str] | str | None = None, filter: Condition | None = None
+    ) -> pa.Table:
+        """Read it into memory. Other arguments and errors are as for `Table.to_arrow`.
+
+        Returns:
+            A `pyarrow.Table`.
+
+        Spec: RD2, CK5.
+        """
+        return self._state.to_arrow(columns, self._chosen(filter), self._at)
+
+    @checked()
+    def read(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+    ) -> DataFrame:
+        """Read it with Spark. Other arguments and errors are as for `Table.read`.
+
+        Returns:
+            A `pyspark.sql.DataFrame`.
+
+        Spec: RD2, CK5.
+        """
+        filter = self._chosen(filter)
+        return self._state.read(version=self._at, columns=columns, filter=filter, spark=spark)
+
+    def _chosen(self, filter: Condition | None) -> Condition | None:
+        if self._read is not None and filter is not None:
+            raise UsageError(
+                f"{self._state.url} was read with a filter, {shown(self._read.given)}; filter what "
+                "it returns, or read it again",
+                argument="filter",
+            )
+        return filter if self._read is None else self._read.given
 
 
 def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
