@@ -161,7 +161,7 @@ class Deleting(NamedTuple):
 
     def remaining(self, df: DataFrame) -> DataFrame:
         """The rows that are left of files, with their new values."""
-        left: DataFrame = self.condition.form.others(df)
+        left: DataFrame = self.condition.form.matching(df, others=True)
         return left
 
 

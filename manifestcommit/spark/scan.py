@@ -80,6 +80,14 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     constants: Constants = Constants()
     name_column: str | None = None
 
+    @property
+    def struct(self) -> StructType:
+        """The columns as Spark shows them."""
+        struct = spark_schema(self.schema)
+        chosen = list(struct) if self.columns is None else [struct[name] for name in self.columns]
+        more = [] if self.name_column is None else [StructField(self.name_column, StringType())]
+        return StructType([*chosen, *more])
+
 
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
@@ -511,14 +519,7 @@ class PlannedRead(StoreSource):
     format_name = FORMAT
 
     def schema(self) -> StructType:
-        plan = self._plan()
-        struct = spark_schema(plan.schema)
-        chosen = list(struct) if plan.columns is None else [struct[name] for name in plan.columns]
-        return StructType(
-            chosen
-            if plan.name_column is None
-            else [*chosen, StructField(plan.name_column, StringType())]
-        )
+        return self._plan().struct
 
     def reader(self, schema: StructType) -> FilesReader:
         return FilesReader(self._plan(), schema, self.storage_options)
@@ -541,27 +542,17 @@ class PlannedRead(StoreSource):
 def _read_in_tasks(
     spark: SparkSession, plan: ReadPlan, storage_options: StorageOptions
 ) -> DataFrame:
+    if not has("format"):  # no Python data sources [SP45]
+        reader = FilesReader(plan, plan.struct, storage_options)
+        return rows_of(spark, reader.partitions(), reader.read, plan.struct, storage_options)
     packed = base64.b64encode(
         zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
     ).decode()
-    if not has("format"):
-        return _read_without_source(spark, packed, storage_options)
     return (
         spark.read.format(registered_name(spark, PlannedRead, storage_options))
         .option("plan", packed)
         .load()
     )
-
-
-def _read_without_source(
-    spark: SparkSession, packed: str, storage_options: StorageOptions
-) -> DataFrame:
-    """The same where Spark has no Python data sources. [SP45]"""
-    source = PlannedRead(options={"plan": packed})
-    struct = source.schema()
-    reader = source.reader(struct)
-    reader.storage_options = storage_options
-    return rows_of(spark, reader.partitions(), reader.read, struct, storage_options)
 
 
 _ALIAS = f"{MARK}:"
