@@ -190,6 +190,13 @@ def _set_partitioning(options: argparse.Namespace) -> None:
     show(options, {name: getattr(outcome, name) for name in figures})
 
 
+def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"expected {expected}", argument=option, given=repr(text))
+    return name, value
+
+
 @command(
     """
     properties: the table's properties; --set and --unset change them in one commit
@@ -204,13 +211,7 @@ def _set_partitioning(options: argparse.Namespace) -> None:
 def _properties(options: argparse.Namespace) -> None:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
-    for each in options.set:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise UsageError(
-                "expected a name and a value, NAME=VALUE", argument="--set", given=repr(each)
-            )
-        changes[name] = value
+    changes |= (_pair("--set", each, "a name and a value, NAME=VALUE") for each in options.set)
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
@@ -232,13 +233,7 @@ def _properties(options: argparse.Namespace) -> None:
 def _constraints(options: argparse.Namespace) -> None:
     table = table_of(options)
     if options.add is not None:
-        name, equals, condition = options.add.partition("=")
-        if not equals or not name or not condition:
-            raise UsageError(
-                "expected a name and a condition, NAME=SQL",
-                argument="--add",
-                given=repr(options.add),
-            )
+        name, condition = _pair("--add", options.add, "a name and a condition, NAME=SQL")
         table.add_constraint(name.strip(), condition.strip())
     elif options.drop is not None:
         table.drop_constraint(options.drop)

@@ -291,7 +291,9 @@ def _lineage(options: argparse.Namespace) -> int:
 # `manifestcommit metrics`: a table's figures, for monitoring.
 
 
-_ENDS = '{"topic:0": 12345}'
+def _ends(options: argparse.Namespace) -> dict[str, Any] | None:
+    example = '{"topic:0": 12345}'
+    return json_object(options.ends, "--ends", example, given=repr(options.ends))
 
 
 @command(
@@ -302,14 +304,7 @@ _ENDS = '{"topic:0": 12345}'
     """
 )
 def _metrics(options: argparse.Namespace) -> None:
-    show(
-        options,
-        msgspec.to_builtins(
-            table_of(options).metrics(
-                json_object(options.ends, "--ends", _ENDS, given=repr(options.ends))
-            )
-        ),
-    )
+    show(options, msgspec.to_builtins(table_of(options).metrics(_ends(options))))
 
 
 # `manifestcommit report`: pictures of a table as one HTML page.
@@ -334,12 +329,7 @@ def _report(options: argparse.Namespace) -> None:
         raise UsageError(f"--{what} needs --output FILE")
     if file is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no page: give --output FILE, or redirect the output")
-    made = table_of(options).report(
-        file,
-        last=options.last,
-        gc=options.gc,
-        ends=json_object(options.ends, "--ends", _ENDS, given=repr(options.ends)),
-    )
+    made = table_of(options).report(file, last=options.last, gc=options.gc, ends=_ends(options))
     if file is None:
         sys.stdout.write(made.html)
         return

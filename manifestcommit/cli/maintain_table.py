@@ -13,6 +13,7 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import Steps, print_table
+from .inspect_table import names_in
 from .options import command, table_of
 from .output import Plan, confirm, show, size_cell, size_text, written
 
@@ -219,8 +220,7 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     """
 )
 def _adopt(options: argparse.Namespace) -> None:
-    given = options.partition_by
-    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    names = names_in(options.partition_by)
     found: Adoption = table_of(options).adopt(
         partition_by=names, from_=options.from_, rewrite=options.rewrite
     )

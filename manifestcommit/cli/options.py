@@ -121,10 +121,7 @@ DECLARED: dict[str, list[Declared]] = {}  # by module
 
 
 def command(
-    *texts: str,
-    types: Mapping[str, Any] | None = None,
-    about_table: bool = True,
-    **defaults: Any,
+    *texts: str, types: Mapping[str, Any] | None = None, about_table: bool = True, **defaults: Any
 ) -> Callable[[Run], Run]:
     """Declare commands by their help, which is also what their arguments are made from.
 

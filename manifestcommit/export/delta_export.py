@@ -10,7 +10,7 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
@@ -317,33 +317,24 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
     return b"".join(json_text(action).encode() + b"\n" for action in actions)
 
 
-class Checkpoint:
-    """A checkpoint, file by file: the whole state of one version."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._sink = io.BytesIO()
-        self._writer = pq.ParquetWriter(self._sink, _CHECKPOINT, compression="zstd")
-        heads = head_actions(snapshot)
-        self.actions = len(heads)
-        self._writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
-
-    def add(self, entries: pa.Table) -> None:
-        """Add these files, entries as a manifest's table."""
-        committed_ms = self._snapshot.committed_at // 1000
-        for start in range(0, entries.num_rows, _GROUP_ROWS):
-            some = entries.slice(start, _GROUP_ROWS)
-            files = adds(some, self._snapshot.schema, committed_ms, changes=False)
-            columns = [
-                files if field.name == "add" else pa.nulls(len(files), field.type)
-                for field in _CHECKPOINT
-            ]
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
-            self.actions += len(files)
-
-    def close(self) -> bytes:
-        self._writer.close()
-        return self._sink.getvalue()
+def checkpoint_bytes(snapshot: Snapshot, tables: Iterable[pa.Table]) -> tuple[bytes, int]:
+    """A checkpoint, the whole state of one version, and how many actions it has. tables: its files,
+    entries as manifests' tables."""
+    heads, sink, committed_ms = head_actions(snapshot), io.BytesIO(), snapshot.committed_at // 1000
+    count = len(heads)
+    with pq.ParquetWriter(sink, _CHECKPOINT, compression="zstd") as writer:
+        writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
+        for entries in tables:
+            for start in range(0, entries.num_rows, _GROUP_ROWS):
+                some = entries.slice(start, _GROUP_ROWS)
+                files = adds(some, snapshot.schema, committed_ms, changes=False)
+                columns = [
+                    files if field.name == "add" else pa.nulls(len(files), field.type)
+                    for field in _CHECKPOINT
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
+                count += len(files)
+    return sink.getvalue(), count
 
 
 def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
@@ -606,11 +597,9 @@ class _Log:
         put_shared(self._ctx, commit_name(after.version), data)
 
     def put_checkpoint(self, snapshot: Snapshot) -> None:
-        made = Checkpoint(snapshot)
-        for table in self._tables(snapshot):
-            made.add(table)
-        put_shared(self._ctx, checkpoint_name(snapshot.version), made.close())
-        hint = {"version": snapshot.version, "size": made.actions}
+        data, actions = checkpoint_bytes(snapshot, self._tables(snapshot))
+        put_shared(self._ctx, checkpoint_name(snapshot.version), data)
+        hint = {"version": snapshot.version, "size": actions}
         self._ctx.store.put(LAST_CHECKPOINT, json_text(hint).encode())
 
     def _tables(self, snapshot: Snapshot) -> Iterator[pa.Table]:

@@ -86,12 +86,7 @@ def type_json(kind: FieldType) -> Any:
 
 
 def _field_json(field: Field) -> dict[str, Any]:
-    return {
-        "id": field.id,
-        "name": field.name,
-        "required": False,
-        "type": type_json(field.type),
-    }
+    return {"id": field.id, "name": field.name, "required": False, "type": type_json(field.type)}
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:

@@ -146,10 +146,7 @@ class State:
             and operation.restores is not None
             and operation.birth < newest
         ):
-            return (
-                f"goes back over version {newest}, and had seen version {operation.birth}",
-                (),
-            )
+            return (f"goes back over version {newest}, and had seen version {operation.birth}", ())
         if operation.key is not None and operation.key in self.keys:
             recorded, by = self.keys[operation.key]
             if not self.may_be_forgotten(operation.key, recorded, version):
