@@ -188,6 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         options.parser.unknown(unknown)
     options.typed, options.top = typed, parser
+    if getattr(options, "json", False):
+        options.format = "json"
     try:
         check_note(options)
         status = _status(options)

@@ -73,9 +73,16 @@ class EndedError(Exception):
         self.status = status
 
 
-FORMATS = ("table", "json", "jsonl", "csv")
 # What several commands take, by the word for it.
 SHARED = {
+    "@common": """
+        options of every command:
+        --format table|json|jsonl|csv  table: for people; json: one document; jsonl: one line a row;
+            csv
+        --json  one JSON document on standard output, as --format json
+        --bytes  exact sizes, such as 1,048,576
+        --storage-options FILE  a JSON file with the store's options: endpoint, secrets and so on
+    """,
     "@choice": """
         | --version N  this version instead of the newest
         | --as-of TIME  the version that was newest then, such as 2013-01-31T12:00:00Z
@@ -168,7 +175,8 @@ class Commands:
             is_there = arguments and arguments[0].startswith("PATH")
             path = arguments.pop(0) if is_there else _PATH
             _add_arguments(parser, [path], declared.types)
-            _add_common(parser)
+            _add_arguments(parser, _spelled_out(["@common"]), {})
+            parser.set_defaults(format="table")
         _add_arguments(parser, arguments, declared.types)
         parser.set_defaults(
             run=declared.run, command=name, parser=parser, commands=self, actions=parser._actions
@@ -176,29 +184,6 @@ class Commands:
         parser.set_defaults(**declared.defaults)
         self.parsers[name] = parser
         self.groups.setdefault(group, {})[name] = what
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    common = parser.add_argument_group("options of every command")
-    common.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="table",
-        help="table: for people; json: one document; jsonl: one line a row; csv",
-    )
-    common.add_argument(
-        "--json",
-        action="store_const",
-        dest="format",
-        const="json",
-        help="one JSON document on standard output, as --format json",
-    )
-    common.add_argument("--bytes", action="store_true", help="exact sizes, such as 1,048,576")
-    common.add_argument(
-        "--storage-options",
-        metavar="FILE",
-        help="a JSON file with the store's options: endpoint, secrets and so on",
-    )
 
 
 def _spelled_out(lines: Iterable[str]) -> list[str]:
