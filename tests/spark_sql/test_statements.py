@@ -47,10 +47,7 @@ def call(method: str, *arguments: object, **options: object) -> sql.Call:
         ),
         ("delete from t", call("delete", "true")),
         ("delete from t where t.a = 1 and b = 't.a'", call("delete", "a = 1 and b = 't.a'")),
-        (
-            "delete from manifestcommit.`/a b` as f where F.a",
-            sql.Call(target=("manifestcommit", "/a b"), method="delete", arguments=("a",)),
-        ),
+        ("delete from manifestcommit.`/a` as f where F.a", sql.Call(target=("manifestcommit", "/a"), method="delete", arguments=("a",))),
         (
             "update t f set f.a = f.a + 1, b = concat('x, y', f.s.c) where f.s.c > 0",
             call("update", {"a": "a + 1", "b": "concat('x, y', s.c)"}, "s.c > 0"),

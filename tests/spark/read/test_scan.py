@@ -285,8 +285,7 @@ def test_a_damaged_page_is_named_by_the_task_that_reads_it(tmp_path: Path) -> No
     data[6:40] = b"\xee" * 34
     (tmp_path / "broken.parquet").write_bytes(data)
     struct = StructOfSpark([StructField("i", LongType())])
-    plan = ReadPlan(url=str(tmp_path), files=(sound, broken), schema=SCHEMA)
-    reader = FilesReader(plan, struct, StorageOptions(None))
+    reader = FilesReader(ReadPlan(url=str(tmp_path), files=(sound, broken), schema=SCHEMA), struct, StorageOptions(None))
     (group,) = reader.partitions()
     with pytest.raises(CorruptMetadataError, match=r"data file broken\.parquet is damaged"):
         list(reader.read(group))
