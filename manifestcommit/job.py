@@ -260,7 +260,10 @@ def write(
             work=work,
         )
         return done
-    _check_no_refusal(quarantine, max_violations)
+    if quarantine is not None or max_violations is not None:
+        raise UsageError(
+            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
+        )
     job = _begin(path, recoverable=recoverable, based_on=based_on, **work)
     try:
         with job:
@@ -282,13 +285,6 @@ def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
     given = "overwrite" if overwrite is not None else "conflict"
     if mode != "overwrite" and (overwrite is not None or conflict != "serializable"):
         raise UsageError(f'{given}=… is for mode="overwrite"; with mode="{mode}" leave it out')
-
-
-def _check_no_refusal(quarantine: Path | None, max_violations: int | float | None) -> None:
-    if quarantine is not None or max_violations is not None:
-        raise UsageError(
-            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
-        )
 
 
 def _only_plain(argument: str) -> UsageError:

@@ -84,18 +84,13 @@ def write_quarantined(
     return next(iter(tx.outcome.outcomes.values()))
 
 
-def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -> str:
-    """Where refused rows go: by default beside the table."""
-    if quarantine is not None:
-        return open_store(quarantine, options).url
-    return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
-
-
 def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
-    """Where refused rows of a table that is there go."""
+    """Where refused rows of a table that is there go: by default beside it."""
     ctx = TableContext(open_store(path, given))
     check_has_columns(ctx.open().snapshot.schema, ctx.store.url)
-    return companion_of(path, quarantine, given)
+    if quarantine is not None:
+        return open_store(quarantine, given).url
+    return companion_url(ctx.store.url, REFUSED, "Give quarantine=…")
 
 
 def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:

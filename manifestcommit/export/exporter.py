@@ -116,7 +116,10 @@ def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
             head = ctx.open()
             check_has_columns(head.snapshot.schema, ctx.store.url)
             exporter.export(ctx, head)
-            exporter.before_deletion(ctx, head)
+            if (
+                exporter is delta_export
+            ):  # the others name files of one version, or of readable ones
+                delta_export.before_deletion(ctx, head)
         except Exception as error:
             failure = error
         shown = exporter.exported_version(ctx.store, decided.version)

@@ -263,10 +263,6 @@ def create_table_sql(ctx: TableContext, name: str) -> str:
     )
 
 
-def before_deletion(ctx: TableContext, head: Head) -> None:
-    """Nothing is to be done before gc deletes files: the log names those of its version only."""
-
-
 def unreached(
     ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
