@@ -368,6 +368,12 @@ class Job(JointUnit):
     Attributes:
         outcome: what became of it; None until it was committed.
 
+    Errors of several methods:
+
+    - `UsageError`: an argument is wrong, or the job is over, or belongs to a transaction, which
+      alone ends it.
+    - `StoreError`: the store failed.
+
     Spec: CM10.
     """
 
@@ -458,9 +464,6 @@ class Job(JointUnit):
         Returns:
             The id, a text.
 
-        Raises:
-            StoreError: the table had to be created, and the store failed.
-
         Spec: LY4.
         """
         self._table()
@@ -508,9 +511,6 @@ class Job(JointUnit):
             overwrite: the whole table (None, the default), the partitions that this job writes
                 ("dynamic"), or those named, such as {"day": "2013-01-01"}.
             conflict: as for the function `write`.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
 
         Spec: CF3, CF4, CF5.
         """
@@ -568,9 +568,6 @@ class Job(JointUnit):
         Args:
             message: as for the function `write`, in place of the one before; by default that stays.
             metadata: as for the function `write`, added to the entries before; by default nothing.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
 
         Spec: OB15, SE5.
         """
@@ -641,10 +638,6 @@ class Job(JointUnit):
             replace_schema: of a job that overwrites the whole table; by default False.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
-            StoreError: the store failed.
 
         Spec: SP1, DF1.
         """
@@ -855,7 +848,6 @@ class Job(JointUnit):
             JobAbortedError: the job was aborted.
             OutcomeUnknownError: the store did not say whether it was committed: ask
                 `Table.resolve`.
-            UsageError: the job is over, or belongs to a transaction.
 
         Spec: CM10.
         """
@@ -881,9 +873,7 @@ class Job(JointUnit):
             The job's id.
 
         Raises:
-            UsageError: the job is over, or belongs to a transaction.
             JobFencedError: the job took longer than gc's grace period.
-            StoreError: the store failed: call it again.
 
         Spec: AB3.
         """

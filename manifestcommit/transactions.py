@@ -561,7 +561,6 @@ class Transaction:
                 tables only.
             JobAbortedError: a table's job was aborted by its id.
             StoreError: the store failed before the decision.
-            UsageError: the transaction is over already, or was prepared.
 
         Spec: MT1, MT4.
         """

@@ -626,7 +626,6 @@ class TableReads:
                 has the name of one of those three; rows cannot be distinguished by `on`.
             SnapshotExpiredError: a version from `start_version` on was expired; it names the oldest
                 one from which changes can be read.
-            VersionNotFoundError: one of the versions does not exist.
             SchemaMismatchError: files of a version between cannot be read as the columns of
                 `end_version`, which a rollback brought back.
 
@@ -723,8 +722,6 @@ class TableReads:
 
         Raises:
             UsageError: `start_version` is newer than `end_version`.
-            SnapshotExpiredError: one of them was expired.
-            VersionNotFoundError: one of them does not exist.
 
         Spec: RD8.
         """
@@ -813,9 +810,6 @@ class TableReads:
 
         Returns:
             The numbers.
-
-        Raises:
-            UsageError: an end is neither a whole number nor a text.
 
         Spec: WM1.
         """

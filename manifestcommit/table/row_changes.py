@@ -176,7 +176,6 @@ class RowChanges:
             committed, and `kind` is "unchanged".
 
         Raises:
-            CommitConflictError: as for `delete`.
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
 
@@ -279,7 +278,6 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
                 whole table, unless `on` names the partition columns) in each try, as for `delete`,
                 or since `based_on`: run it again.
-            SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice, or twice with the highest value of `by`.
 
         Example:
@@ -345,8 +343,6 @@ class RowChanges:
             What was deleted and inserted.
 
         Raises:
-            CommitConflictError: as for `delete`.
-            SchemaMismatchError: the data does not fit the table.
             UsageError: a row of the data does not match, or the condition cannot be understood.
 
         Example:

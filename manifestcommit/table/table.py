@@ -89,6 +89,7 @@ class Table(RowChanges, TableReads):
       before it.
     - `CommitConflictError`: others changed meanwhile what the call depends on, each time that it
       tried.
+    - `SchemaMismatchError`: data does not fit the table.
     - `UnsupportedTypeError`: values of a type cannot be stored, or a format of exports lacks it.
     - `StoreError`: the store failed; call it again.
     - `OutcomeUnknownError`: the store did not say whether it was committed.
