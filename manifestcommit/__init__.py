@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .log import export_hook as _export_hook
 from .version import __version__ as __version__
 
-# The public names of each module; `api` has them for type checkers.
+# The public names of each module; type checkers are told below.
 _HOMES = {
     "protocol.audit": "VerifyFinding",
     "protocol.conflict": "Conflict Violation",
@@ -62,40 +62,54 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-def _load_exporter() -> "_Exporter":
-    from .export import exporter  # late: only tables with exports need it
-
-    return exporter
-
-
-def _load_gate() -> "_Gate":
-    from .gate import rows  # late: only tables with constraints need it
-
-    return rows
-
-
-def _load_staging() -> Any:
-    from . import staging  # late: few jobs are staged
-
-    return staging
-
-
-def _load_quarantine() -> Any:
-    from . import quarantine  # late: few writes use it
-
-    return quarantine
-
-
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
-_export_hook.register(_load_exporter)
-_export_hook.register(_load_gate, "gate")
-_export_hook.register(_load_staging, "staging")
-_export_hook.register(_load_quarantine, "quarantine")
+_export_hook.register(
+    exporter="manifestcommit.export.exporter",
+    gate="manifestcommit.gate.rows",
+    staging="manifestcommit.staging",
+    quarantine="manifestcommit.quarantine",
+)
 
 if TYPE_CHECKING:
-    from .api import *  # noqa: F403  # `__all__` of `api` says which
-    from .log.table_context import Exporter as _Exporter
-    from .log.table_context import Gate as _Gate
+    from .catalog.clone import CloneReport as CloneReport, clone as clone  # noqa: I001  # a line each
+    from .catalog.lake import Lake as Lake, lake as lake
+    from .catalog.publishing import publish_catalog as publish_catalog
+    from .commits.two_phase import JobInfo as JobInfo, Resolution as Resolution
+    from .export.exporter import Export as Export
+    from .format.change import WatermarkMismatch as WatermarkMismatch
+    from .format.snapshot import Snapshot as Snapshot
+    from .job import DroppedJobWarning as DroppedJobWarning, Job as Job, begin as begin
+    from .job import write as write
+    from .operations.adopt import Adoption as Adoption, SkippedFile as SkippedFile
+    from .operations.compaction import Compaction as Compaction, LostGroup as LostGroup
+    from .operations.describe import FileRange as FileRange, Lineage as Lineage
+    from .operations.describe import TableMetrics as TableMetrics
+    from .operations.gc import GcReport as GcReport, ObjectTotals as ObjectTotals
+    from .operations.verify import VerifyReport as VerifyReport
+    from .protocol.audit import VerifyFinding as VerifyFinding
+    from .protocol.conflict import Conflict as Conflict, Violation as Violation
+    from .report.page import Report as Report
+    from .rows.clauses import Delete as Delete, Insert as Insert, Update as Update
+    from .rows.row_change import RowOutcome as RowOutcome
+    from .runtime.outcome import JobMetrics as JobMetrics, Outcome as Outcome
+    from .sources.loading import LoadOutcome as LoadOutcome, follow as follow, load as load
+    from .spark_sql.api import attach as attach, register as register, sql as sql
+    from .staging import Staged as Staged
+    from .store.doctor import DoctorCheck as DoctorCheck, DoctorReport as DoctorReport
+    from .table import Table as Table, gc as gc, read_committed as read_committed
+    from .table.erasing import Erasure as Erasure
+    from .table.functions import commit as commit, create_table as create_table
+    from .table.listing import Listing as Listing
+    from .transactions import JointOutcome as JointOutcome, PinnedTable as PinnedTable
+    from .transactions import Transaction as Transaction, TransactionRows as TransactionRows
+    from .transactions import read_together as read_together, rollback_together as rollback_together
+    from .transactions import transaction as transaction
+    from .upkeep import maintain as maintain
+    from .export import exporter as _exporter
+    from .gate import rows as _gate
+    from .log.table_context import Exporter as _Exporter, Gate as _Gate
+
+    _registered: tuple[_Exporter, _Gate] = (_exporter, _gate)
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from .display import counted
 from .errors import UsageError
@@ -271,9 +273,6 @@ def _judged(check: Callable[[Any], Any], rows: Any) -> str | None:
 
 def _too_old(times: Any, now_us: int, most_us: int) -> str | None:
     """Why the newest of these times is not new enough."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type)):
         raise UsageError(f"expect_fresh: the column is {times.type}: expected timestamps or dates")
     newest = pc.max(times)
@@ -287,9 +286,6 @@ def _too_old(times: Any, now_us: int, most_us: int) -> str | None:
 
 def _unknown(values: Any, known: Any) -> str | None:
     """The values that are not among those that are known, of which a few are named."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_integer(values.type) and pa.types.is_integer(known.type):
         values, known = values.cast(pa.int64()), known.cast(pa.int64())
     if values.type != known.type or pa.types.is_nested(values.type):
@@ -308,9 +304,6 @@ def _unknown(values: Any, known: Any) -> str | None:
 
 def _repeated(rows: Any) -> str | None:
     """The values that come more than once, of which a few are named."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     columns = rows.column_names
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):

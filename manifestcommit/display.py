@@ -32,6 +32,18 @@ def visible(text: str) -> str:
     )
 
 
+def size_text(size_bytes: float) -> str:
+    """`999 B`, `1.5 kB`, `12.3 GB`."""
+    size, sign = abs(size_bytes), "-" if size_bytes < 0 else ""
+    if size < 1000:
+        return f"{sign}{size:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if size < 999.95:
+            return f"{sign}{size:.1f} {unit}"
+    return f"{sign}{size / 1000:,.1f} PB"
+
+
 def age(seconds: float) -> str:
     """An age in its two largest units: `3 d 4 h`, `5 m 12 s`, `8 s`."""
     whole = max(0, int(seconds))

@@ -298,11 +298,6 @@ class CorruptMetadataError(ManifestCommitError):
         super().__init__(message)
         self.object_name = object_name
 
-    @property
-    def object(self) -> str:
-        """Return the damaged object's name, relative to the table path."""
-        return self.object_name
-
 
 class UnsupportedFormatError(ManifestCommitError):
     """The object has a format version that this release does not know; it never guesses.

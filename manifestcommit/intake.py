@@ -48,7 +48,7 @@ from .format.fields import (
 )
 from .format.partitioning import check_partition_by
 from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields, spelled
-from .format.values import FIELD_ID, arrow_type, from_array
+from .format.values import arrow_type, field_id, from_array, inner_fields
 from .log.table_context import TableContext
 from .operations.adopt import ListedFile, ListedTable, Source
 from .runtime.environment import map_in_batches
@@ -216,13 +216,13 @@ def by_ids(batch: pa.RecordBatch, fields: Sequence[Field], mapping: NameMapping)
 def _renamed(array: pa.Array, column: pa.Field, field: Field, mapping: NameMapping) -> pa.Array:
     """The array with the names of members that the table has for their ids, without the others."""
     inner = members(field.type)
-    children = _children(column.type)
+    children = inner_fields(column.type)
     if not children:
         return array
     if array.offset:
         array = array.take(pa.array(range(len(array))))
     parts = [
-        (_id(child) or mapping.get(child.name, (0, {}))[0], child, at)
+        (field_id(child) or mapping.get(child.name, (0, {}))[0], child, at)
         for at, child in enumerate(children)
     ]
     if isinstance(field.type, StructType):
@@ -275,10 +275,10 @@ def _identified(
 ) -> Iterator[tuple[pa.Field, int, NameMapping | None]]:
     """Columns with their ids, and for files without ids the mapping of their members."""
     listed = list(columns)
-    has_ids = any(_id(column) is not None for column in listed)
+    has_ids = any(field_id(column) is not None for column in listed)
     for column in listed:
         if has_ids:
-            if (id := _id(column)) is None:
+            if (id := field_id(column)) is None:
                 raise _without_ids(f"{file} has a column {column.name!r} without a field id")
             yield column, id, None
         elif column.name in mapping:
@@ -293,17 +293,17 @@ def _all_ids(columns: Iterable[pa.Field], mapping: NameMapping) -> Iterator[int]
     """The ids of columns and of all their members; 0 where none is known."""
     for column in columns:
         id, below = mapping.get(column.name, (0, {}))
-        yield _id(column) or id
-        yield from _all_ids(_children(column.type), below)
+        yield field_id(column) or id
+        yield from _all_ids(inner_fields(column.type), below)
 
 
 def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMapping | None) -> None:
     """UsageError if a member has another name in the file than in the table, or another id."""
     inner = {member.name: member for member in members(field.type)}
     is_struct = isinstance(field.type, StructType)
-    for at, child in enumerate(_children(column.type)):
+    for at, child in enumerate(inner_fields(column.type)):
         member = inner.get(child.name) if is_struct else list(inner.values())[at]
-        id, below = _id(child), None
+        id, below = field_id(child), None
         if mapping is not None:
             id, below = mapping.get(child.name, (0, None))
         by_id = next((each for each in inner.values() if each.id == id), None)
@@ -314,19 +314,6 @@ def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMappi
             )
         if member is not None:
             _check_members(file, child, member, below)
-
-
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if pa.types.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [kind.value_field]
-    return list(kind) if pa.types.is_struct(kind) else []
-
-
-def _id(field: pa.Field) -> int | None:
-    text: Any = (field.metadata or {}).get(FIELD_ID, b"")
-    return int(text) if text.isdigit() else None
 
 
 def _without_ids(what: str) -> UsageError:
@@ -830,10 +817,7 @@ def source_of(ctx: TableContext, given: str, rewrite: bool) -> Source:
     """What reads the table of another format at this path. rewrite: files that name columns
     otherwise than the table are to be rewritten. UsageError: no such format."""
     if given == "delta":
-        return Source(
-            listed=partial(delta_table, ctx),
-            current=partial(delta_version, ctx.store),
-        )
+        return Source(listed=partial(delta_table, ctx), current=partial(delta_version, ctx.store))
     if given == "iceberg" or given.endswith(".metadata.json"):
         document = None if given == "iceberg" else given
         return Source(

@@ -41,11 +41,7 @@ from .commits.prepared_job import (
     found_outcome,
 )
 from .commits.task_recovery import Recovery, intake_of
-from .errors import (
-    CommitConflictError,
-    TableNotFoundError,
-    UsageError,
-)
+from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file
 from .files.foreign_footer import open_noted
@@ -257,6 +253,8 @@ def write(
         # files say which ranges their rows come from, unless that would make each entry long
         "sources": watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None,
     }
+    work: dict[str, Any] = {"key": key, "fingerprint": fingerprint, "message": message}
+    work |= {"metadata": metadata, "storage_options": storage_options}
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
@@ -267,20 +265,14 @@ def write(
             overwrite={"overwrite": overwrite, "conflict": conflict} if mode == "overwrite" else {},
             watermarks=watermarks,
             how=how,
-            work=(key, fingerprint, message, metadata, storage_options),
+            work=work,
         )
         return done
-    _check_no_refusal(quarantine, max_violations)
-    job = _begin(
-        path,
-        key,
-        fingerprint=fingerprint,
-        recoverable=recoverable,
-        based_on=based_on,
-        message=message,
-        metadata=metadata,
-        storage_options=storage_options,
-    )
+    if quarantine is not None or max_violations is not None:
+        raise UsageError(
+            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
+        )
+    job = _begin(path, recoverable=recoverable, based_on=based_on, **work)
     try:
         with job:
             job._declare(mode, overwrite, conflict, watermarks)
@@ -301,13 +293,6 @@ def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
     given = "overwrite" if overwrite is not None else "conflict"
     if mode != "overwrite" and (overwrite is not None or conflict != "serializable"):
         raise UsageError(f'{given}=… is for mode="overwrite"; with mode="{mode}" leave it out')
-
-
-def _check_no_refusal(quarantine: Path | None, max_violations: int | float | None) -> None:
-    if quarantine is not None or max_violations is not None:
-        raise UsageError(
-            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
-        )
 
 
 def _only_plain(argument: str) -> UsageError:
@@ -335,7 +320,6 @@ def begin(
     `abort` gives a DroppedJobWarning. Other arguments and errors are as for `write`.
 
     Args:
-        path: the table path, a local path or a URL.
         recoverable: each task that finishes is durable, and a rerun of the same key and fingerprint
             after a crash computes the others only; what is left by an exception is kept for the
             rerun. By default False.
@@ -344,10 +328,6 @@ def begin(
 
     Returns:
         The job.
-
-    Raises:
-        UsageError: an argument is invalid; the message names it.
-        NotATableError: the folder holds plain files.
 
     Example:
         `with begin("/lake/flights", key="2013-01-02") as job: job.write(rows)`
@@ -395,6 +375,12 @@ class Job(JointUnit):
 
     Attributes:
         outcome: what became of it; None until it was committed.
+
+    Errors of several methods:
+
+    - `UsageError`: an argument is wrong, or the job is over, or belongs to a transaction, which
+      alone ends it.
+    - `StoreError`: the store failed.
 
     Spec: CM10.
     """
@@ -486,9 +472,6 @@ class Job(JointUnit):
         Returns:
             The id, a text.
 
-        Raises:
-            StoreError: the table had to be created, and the store failed.
-
         Spec: LY4.
         """
         self._table()
@@ -536,9 +519,6 @@ class Job(JointUnit):
             overwrite: the whole table (None, the default), the partitions that this job writes
                 ("dynamic"), or those named, such as {"day": "2013-01-01"}.
             conflict: as for the function `write`.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
 
         Spec: CF3, CF4, CF5.
         """
@@ -596,9 +576,6 @@ class Job(JointUnit):
         Args:
             message: as for the function `write`, in place of the one before; by default that stays.
             metadata: as for the function `write`, added to the entries before; by default nothing.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
 
         Spec: OB15, SE5.
         """
@@ -669,10 +646,6 @@ class Job(JointUnit):
             replace_schema: of a job that overwrites the whole table; by default False.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
-
-        Raises:
-            UsageError: an argument is wrong, or the job is over.
-            StoreError: the store failed.
 
         Spec: SP1, DF1.
         """
@@ -883,7 +856,6 @@ class Job(JointUnit):
             JobAbortedError: the job was aborted.
             OutcomeUnknownError: the store did not say whether it was committed: ask
                 `Table.resolve`.
-            UsageError: the job is over, or belongs to a transaction.
 
         Spec: CM10.
         """
@@ -909,9 +881,7 @@ class Job(JointUnit):
             The job's id.
 
         Raises:
-            UsageError: the job is over, or belongs to a transaction.
             JobFencedError: the job took longer than gc's grace period.
-            StoreError: the store failed: call it again.
 
         Spec: AB3.
         """

@@ -58,27 +58,19 @@ def write_quarantined(
     overwrite: Mapping[str, Any],
     watermarks: Any,
     how: Mapping[str, Any],
-    work: tuple[Any, Any, Any, Any, Any],
+    work: Mapping[str, Any],
 ) -> Outcome:
     """Write the rows that keep the table's constraints there, and the others into the table beside;
     both are committed, or nothing is. [CK7]
 
     Such a write is joint always, also where no row is refused: a key's declaration covers both.
-    refusal: where refused rows go, and how many may be; how: as for `Job._plan_write`; work: key,
-    fingerprint, message, metadata, storage options.
+    refusal: where refused rows go, and how many may be; how: as for `Job.plan_write`; work: what
+    `begin` and `transaction` take.
     """
     quarantine, max_violations = refusal
-    key, fingerprint, message, metadata, storage_options = work
-    given = StorageOptions(storage_options)
+    given = StorageOptions(work["storage_options"])
     companion = refused_beside(path, quarantine, given)
-    with transaction(
-        {"rows": path, "refused": companion},
-        key=key,
-        fingerprint=fingerprint,
-        message=message,
-        metadata=metadata,
-        storage_options=storage_options,
-    ) as tx:
+    with transaction({"rows": path, "refused": companion}, **work) as tx:
         if overwrite:
             tx["rows"].overwrite(**overwrite)
         for source, (start, end) in (watermarks or {}).items():
@@ -91,18 +83,13 @@ def write_quarantined(
     return next(iter(tx.outcome.outcomes.values()))
 
 
-def companion_of(path: Path, quarantine: Path | None, options: StorageOptions) -> str:
-    """Where refused rows go: by default beside the table."""
-    if quarantine is not None:
-        return open_store(quarantine, options).url
-    return companion_url(open_store(path, options).url, REFUSED, "Give quarantine=…")
-
-
 def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
-    """Where refused rows of a table that is there go."""
+    """Where refused rows of a table that is there go: by default beside it."""
     ctx = TableContext(open_store(path, given))
     check_has_columns(ctx.open().snapshot.schema, ctx.store.url)
-    return companion_of(path, quarantine, given)
+    if quarantine is not None:
+        return open_store(quarantine, given).url
+    return companion_url(ctx.store.url, REFUSED, "Give quarantine=…")
 
 
 def _plan_beside(refused: Job, columns: Schema, **size: Any) -> WritePlan:
@@ -218,9 +205,7 @@ def plan_split(
     columns = _refused_columns(rows, kept.schema)
     _make_beside(rows, refused, columns, given)
     return SplitPlan(
-        kept=kept,
-        refused=_plan_beside(refused, columns, **size),
-        at_us=rows.ctx.env.now_us(),
+        kept=kept, refused=_plan_beside(refused, columns, **size), at_us=rows.ctx.env.now_us()
     )
 
 
@@ -325,7 +310,7 @@ def split_in_task(
 ) -> bytes:
     """In a task: make its rows durable, in files of this attempt in both tables. filler: the column
     that marks empty rows."""
-    from .spark.versions import sound
+    from .spark.features import sound
     from .spark.writing import TaskWritten, task_context, task_message, without_fillers
 
     task = task_context().partitionId()

@@ -39,24 +39,23 @@ from .runtime.outcome import Outcome, committed_or_raise, constraint_error
 from .runtime.validation import checked, whole
 from .scan.planning import entries_table
 from .store import StorageOptions, open_store
-from .table.reading import Condition, TableReads, chosen
+from .table.reading import StateReads, TableReads, chosen
 from .table.table import Table
 from .telemetry import count_checks
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
 
     from .job import Path
     from .table import Resolution
 
 
-class Staged:
+class Staged(StateReads):
     """A job that was prepared and not published: its rows are written, and nobody reads them.
 
     Made by `write(…, publish=False)` and `Transaction.prepare`; in any process by this constructor.
-    It shows the newest version of the table with the job applied to it, again with each call.
+    It shows the newest version of the table with the job applied to it, again with each call. To
+    write these rows adds the whole table to itself once more: `publish` commits the job.
 
     Args:
         path: the table path, a local path or a URL.
@@ -66,6 +65,17 @@ class Staged:
     Attributes:
         url: the canonical URL of the table path.
         job_id: the job's id.
+
+    Errors of several methods:
+
+    - `UsageError`: an argument is wrong, or the job was published by now.
+    - `CommitConflictError`: the job cannot be published on the newest version: others committed
+      what it depends on. It stays staged.
+    - `ConstraintError`: its rows violate a constraint that was added since.
+    - `JobAbortedError`: it was aborted.
+    - `JobFencedError`: it was staged too long ago, and has expired: write it again.
+    - `OutcomeUnknownError`: the store did not say whether it was committed: call it again; or it
+      has expired, and so have the versions that would tell: write it again by its key.
 
     Raises:
         UsageError: the table holds no prepared job of this id.
@@ -97,7 +107,7 @@ class Staged:
             )
         self._prepared: Prepared = found
         self._applied = _Applied(self._ctx, found.change, is_done=found.done is not None)
-        self._view = _View(self._applied, self._options)
+        self._state = _View(self._applied, self._options)
         self._checks: dict[str, Check] = {}
         self._given: dict[str, Any] = {}  # name of a check -> what was given for it
         self._failed: set[tuple[str, str]] = set()  # of this table, and of others beside it
@@ -107,7 +117,7 @@ class Staged:
 
     def __repr__(self) -> str:
         # in a traceback of its own constructor
-        return f"Staged({self.url!r}, {self.job_id!r})" if hasattr(self, "_view") else "Staged(…)"
+        return f"Staged({self.url!r}, {self.job_id!r})" if hasattr(self, "_state") else "Staged(…)"
 
     @property
     def base_version(self) -> int:
@@ -130,61 +140,6 @@ class Staged:
             return 0
         return totals_of(change.add, change.add_manifests).rows
 
-    def to_arrow(
-        self, columns: list[str] | str | None = None, filter: Condition | None = None
-    ) -> pa.Table:
-        """Read the table as it would be with the job, as `Table.to_arrow` does.
-
-        `publish` commits the job. To write these rows adds the whole table to itself once more.
-
-        Args:
-            columns: as for `Table.to_arrow`.
-            filter: as for `Table.to_arrow`.
-
-        Returns:
-            A `pyarrow.Table`.
-
-        Raises:
-            CommitConflictError: the job cannot be published on the newest version.
-            ConstraintError: its rows violate a constraint that was added since.
-            JobAbortedError: it was aborted.
-            UsageError: it was published, or an argument is wrong.
-
-        Spec: CK5.
-        """
-        return self._view.to_arrow(columns, filter)
-
-    def dataset(self) -> ds.Dataset:
-        """Open the table as it would be with the job, as `Table.dataset` does.
-
-        Returns:
-            A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`.
-
-        Spec: CK5.
-        """
-        return self._view.dataset()
-
-    def read(self, spark: SparkSession | None = None) -> DataFrame:
-        """Read the table as it would be with the job, as a Spark DataFrame.
-
-        Args:
-            spark: the session; by default the active one.
-
-        Returns:
-            The DataFrame.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`.
-
-        Spec: CK5.
-        """
-        return self._view.read(spark=spark)
-
     def duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
@@ -197,15 +152,14 @@ class Staged:
             A `duckdb.DuckDBPyRelation`; `create_view` gives it a name in SQL.
 
         Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`, or DuckDB is not installed.
+            UsageError: DuckDB is not installed.
 
         Example:
             `staged.duckdb(connection).create_view("orders")`
 
         Spec: CK5.
         """
-        return self._view.duckdb(connection)
+        return self._state.duckdb(connection)
 
     def diff(
         self, *, on: list[str] | str | None = None, columns: list[str] | str | None = None
@@ -219,10 +173,6 @@ class Staged:
         Returns:
             A `pyarrow.RecordBatchReader` of the columns, of `_change_type`, and of
             `_commit_version` and `_commit_timestamp`: the base version, and the time of this call.
-
-        Raises:
-            CommitConflictError: as for `to_arrow`.
-            UsageError: as for `to_arrow`, or for `Table.changed_rows`.
 
         Example:
             `staged.diff(on="id").read_all()`
@@ -253,10 +203,7 @@ class Staged:
             A `pyarrow.Table`.
 
         Raises:
-            DataFileMissingError: a file of the job is gone.
-            JobFencedError: so it is, and the job has expired: write it again.
-            OutcomeUnknownError: as for `publish`.
-            UsageError: the table has no such column.
+            DataFileMissingError: a file of the job is gone, and the job has not expired.
 
         Spec: CK5.
         """
@@ -287,12 +234,7 @@ class Staged:
 
         Raises:
             CheckFailedError: some failed; all were made, and the job stays staged.
-            UsageError: an argument is no check, or answers neither yes nor no; or as for
-                `to_arrow`.
-            CommitConflictError: as for `to_arrow`.
-            JobAbortedError: as for `publish`.
-            JobFencedError: as for `publish`.
-            OutcomeUnknownError: as for `publish`.
+            UsageError: an argument is no check, or answers neither yes nor no.
 
         Example:
             `staged.check(checks.expect("amount > 0"), checks.expect_unique("id"))`
@@ -325,13 +267,7 @@ class Staged:
             UsageError: there is no such `base_version`.
             CheckFailedError: a check failed, of this job or of one that is published with it, or
                 did when it was repeated on a newer version; the job stays staged.
-            CommitConflictError: others committed what it depends on, or changed rows all the time
-                while it was checked; it stays staged.
-            ConstraintError: its rows violate a constraint that was added since.
-            JobAbortedError: it was aborted.
-            JobFencedError: it was staged too long ago, and has expired: write it again.
-            OutcomeUnknownError: the store did not say whether it was committed: call it again; or
-                it has expired, and so have the versions that would tell: write it again by its key.
+            CommitConflictError: others changed rows all the time while it was checked, too.
 
         Spec: CK5, CK6.
         """
@@ -357,10 +293,7 @@ class Staged:
             known = [each for each in (base_version, self._audited) if each is not None]
             audited = min(known, default=None)
             outcome = commit_prepared(
-                self._ctx,
-                self.job_id,
-                audited=audited,
-                checks=dict.fromkeys(self._checks, True),
+                self._ctx, self.job_id, audited=audited, checks=dict.fromkeys(self._checks, True)
             )
             rule = outcome.conflict.rule if outcome.conflict is not None else ""
             if rule != AUDIT_IS_OLD or base_version is not None or tried >= STARTS:
@@ -372,9 +305,6 @@ class Staged:
 
         Returns:
             "aborted", or "committed" where it was published before.
-
-        Raises:
-            OutcomeUnknownError: the store did not say what was decided: call it again.
 
         Spec: CK5, AB4.
         """

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .display import counted, visible
+from .display import counted, size_text, visible
 from .runtime.outcome import JobMetrics, observers
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Instruments:
         self._amounts = {name: count(*metric) for name, metric in _AMOUNTS.items()}
         self._counts = {name: count(*metric) for name, metric in _COUNTS.items()}
         self._gauges = {name: gauge(*metric) for name, metric in _GAUGES.items()}
-        self._checks = count("manifestcommit.checks", "{check}", "Checks of staged jobs, by result")
+        self.checks = count("manifestcommit.checks", "{check}", "Checks of staged jobs, by result")
         self._jobs = count("manifestcommit.jobs", "{job}", "Jobs that ended, by outcome")
         self._commit_s = seconds(
             "manifestcommit.commit.duration", "s", "How long commits took, waiting included"
@@ -161,13 +161,6 @@ class Instruments:
         if figures.phase == "first":
             self._prepare_s.record(figures.prepare_s, base)
 
-    def record_checks(self, table: str, held: Iterable[bool]) -> None:
-        """Checks of a staged job."""
-        for each in held:
-            result = "held" if each else "failed"
-            base = {"manifestcommit.table": table, "manifestcommit.result": result}
-            self._checks.add(1, base)
-
     def record_table(self, figures: TableMetrics) -> None:
         """The gauges of a table."""
         base = {"manifestcommit.table": figures.table}
@@ -196,7 +189,10 @@ def count(figures: JobMetrics) -> None:
 def count_checks(table: str, held: Iterable[bool]) -> None:
     """Checks of a staged job, as metrics."""
     if (instruments := _instruments()) is not None:
-        instruments.record_checks(table, held)
+        for each in held:
+            result = "held" if each else "failed"
+            base = {"manifestcommit.table": table, "manifestcommit.result": result}
+            instruments.checks.add(1, base)
 
 
 def record_table(figures: TableMetrics) -> None:
@@ -224,22 +220,12 @@ def log(figures: JobMetrics) -> None:
         table=visible(figures.table),
         job=f"job {figures.job}" if figures.job else "a job",
         version=figures.version or 0,
-        work=f"{counted(files, 'file')}, {counted(rows, 'row')}, {_size(size)}",
+        work=f"{counted(files, 'file')}, {counted(rows, 'row')}, {size_text(size)}",
         seconds=figures.seconds,
         attempts=counted(figures.attempts, "attempt"),
         kind=f"{figures.kind.replace('_', ' ')}{f' ({figures.rule})' if figures.rule else ''}",
     )
     LOG.log(level, "%s", sentence, extra={"manifestcommit": msgspec.to_builtins(figures)})
-
-
-def _size(size_bytes: float) -> str:
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    for unit in ("kB", "MB", "GB", "TB", "PB"):
-        size_bytes /= 1000
-        if size_bytes < 999.95 or unit == "PB":
-            return f"{size_bytes:.1f} {unit}"
-    raise AssertionError("every size has a unit")
 
 
 _lock = threading.Lock()

@@ -247,11 +247,7 @@ def print_table(
 
 
 def _print_fitted(
-    names: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    *,
-    header: bool,
-    spare: Sequence[str],
+    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool, spare: Sequence[str]
 ) -> None:
     from rich import box  # late: most runs are not looked at
     from rich.console import Console

@@ -12,43 +12,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from .commits.joint_commit import (
-    check_places,
-    commit_jointly,
-    ordered_parts,
-    read_jointly,
-)
+from .commits.joint_commit import check_places, commit_jointly, ordered_parts, read_jointly
 from .commits.prepared_job import Act, JointUnit, Pinned, TablePart, prepare_jointly
 from .commits.two_phase import together_of
 from .display import ReprMixin
-from .errors import (
-    UsageError,
-)
+from .errors import UsageError
 from .job import Job, Path, begin
 from .log.table_context import TableContext
 from .operations.rollback import plan_joint_rollback, undo_together
 from .rows.clauses import Condition as RowsRead
-from .rows.clauses import shown
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
 from .runtime.validation import Ranges, checked, flag, wrong
-from .store import StorageOptions, open_store
+from .store import StorageOptions
 from .store.base import split_url
 from .table import Resolution
 from .table.functions import commit
+from .table.reading import StateReads
 from .table.row_changes import RowChanges
 from .table.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
-
     from .log.version_chain import Head
     from .staging import Staged
-    from .table.reading import Condition, TableReads
+    from .table.reading import TableReads
 
 # Several tables at once: what a transaction commits and prepares, `read_together`,
 # `rollback_together`. [MT1] [MT11] [MT12]
@@ -96,16 +85,6 @@ class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return {url: each.version for url, each in self.outcomes.items() if each.version}
 
 
-def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
-    """Commit what each table contributes, all or none."""
-    parts = [unit.take_part() for unit in units]
-    _warn_of_chance(parts)
-    outcomes = commit_jointly(parts)
-    for unit, outcome in zip(units, outcomes, strict=True):
-        unit.forget_if_final(outcome)
-    return _committed_or_raise([part.url for part in parts], outcomes)
-
-
 def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     """The jobs as a list; UsageError where they cannot be committed together. [MT13]"""
     given = list(jobs) if isinstance(jobs, Iterable) else [None]
@@ -127,7 +106,7 @@ class PreparedTransaction:
     """Jobs of several tables that were prepared together: any process commits all, or aborts all.
 
     Made by `Transaction.prepare`. In another process, `commit` or `Table.abort` of any one of the
-    `jobs` does it for all, since each knows the others.
+    `jobs` does it for all, since each knows the others. Errors are as for these two calls.
 
     Attributes:
         jobs: path or URL of a table, as it was given -> the id of its job.
@@ -177,12 +156,6 @@ class PreparedTransaction:
         Returns:
             The outcome, of the tables that are in `jobs`.
 
-        Raises:
-            CommitConflictError: as for `Transaction.commit`; all stay prepared: commit them again
-                when the conflict is resolved, or abort them.
-            JobAbortedError: they were aborted.
-            OutcomeUnknownError: the store did not say whether they were committed: call it again.
-
         Spec: MT11, MT1.
         """
         outcomes = {}
@@ -199,33 +172,10 @@ class PreparedTransaction:
         Returns:
             "aborted", or "committed" where a commit came first.
 
-        Raises:
-            TableNotFoundError: there is no table at a path.
-            OutcomeUnknownError: the store did not say what was decided: call it again.
-
         Spec: MT11, AB4.
         """
         url, job = next(iter(self.jobs.items()))
         return Table(url, self._storage_options).abort(job)
-
-
-def refuse_recoverable(jobs: Iterable[Job]) -> None:
-    """UsageError where one of them is recoverable, so that others may run it, too. [AB6]"""
-    for job in jobs:
-        if job.recovery is not None:
-            raise UsageError(
-                f"{job.url}: recoverable jobs are not prepared together; nothing was done. "
-                "Commit them by commit(), or begin them without recoverable=True."
-            )
-
-
-def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
-    """Make what each table contributes durable; the URL of each table -> the id of its job."""
-    parts = [unit.part() for unit in units]
-    _warn_of_chance(parts)
-    by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
-    prepare_jointly(by_job, together_of(parts))
-    return {part.url: part.change.job for part in parts}
 
 
 @checked()
@@ -294,11 +244,11 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
     )
 
 
-class PinnedTable:
+class PinnedTable(StateReads):
     """One version of a table, as `read_together` or `Transaction.read` chose it; it never changes.
 
     Where the latter was given a `filter`, it has the rows for which that is true, and its methods
-    take no other one.
+    take no other one. Each of them raises `SnapshotExpiredError` once gc has expired the version.
 
     Attributes:
         url: the table's root.
@@ -308,8 +258,9 @@ class PinnedTable:
     """
 
     def __init__(self, table: TableReads, head: Head, read: RowsRead | None = None) -> None:
-        self._table, self._watermarks, self._read = table, head.snapshot.watermarks, read
+        self._state, self._watermarks, self._read = table, head.snapshot.watermarks, read
         self.url, self.version = table.url, head.version
+        self._at = head.version
 
     def __repr__(self) -> str:
         return f"PinnedTable({self.url!r}, version={self.version})"
@@ -321,67 +272,6 @@ class PinnedTable:
             Source -> position.
         """
         return dict(self._watermarks)
-
-    def dataset(self) -> ds.Dataset:
-        """Open this version as a pyarrow dataset, as `Table.dataset` does.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
-
-        Spec: RD2.
-        """
-        rows = self._table.dataset(version=self.version)
-        return rows if self._read is None else rows.filter(self._read.form)
-
-    @checked()
-    def to_arrow(
-        self, columns: list[str] | str | None = None, filter: Condition | None = None
-    ) -> pa.Table:
-        """Read this version into memory. Other arguments and errors are as for `Table.to_arrow`.
-
-        Returns:
-            The rows.
-
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
-
-        Spec: RD2.
-        """
-        filter = self._chosen(filter)
-        return self._table.to_arrow(version=self.version, columns=columns, filter=filter)
-
-    @checked()
-    def read(
-        self,
-        *,
-        columns: list[str] | str | None = None,
-        filter: Condition | None = None,
-        spark: SparkSession | None = None,
-    ) -> DataFrame:
-        """Read this version with Spark. Other arguments and errors are as for `Table.read`.
-
-        Returns:
-            The DataFrame.
-
-        Raises:
-            SnapshotExpiredError: gc has expired the version since.
-
-        Spec: RD2.
-        """
-        filter = self._chosen(filter)
-        return self._table.read(version=self.version, columns=columns, filter=filter, spark=spark)
-
-    def _chosen(self, filter: Condition | None) -> Condition | None:
-        if self._read is not None and filter is not None:
-            raise UsageError(
-                f"{self.url} was read with a filter, {shown(self._read.given)}; filter what it "
-                "returns, or read it again",
-                argument="filter",
-            )
-        return filter if self._read is None else self._read.given
 
 
 @checked()
@@ -443,15 +333,6 @@ def named_tables(tables: Tables) -> dict[str, Path | Table]:
             raise UsageError(f"{name!r} is given twice", argument="tables")
         named[name] = table
     return named
-
-
-def place_of(
-    table: Path | Table, storage_options: Mapping[str, Any] | None
-) -> tuple[Path, Mapping[str, Any] | None]:
-    """The path of a table, and what reaches its store."""
-    if isinstance(table, Table):
-        return table.url, table._storage_options
-    return table, storage_options
 
 
 def _named(table: Any, urls: Mapping[str, str], whose: str) -> str:
@@ -543,11 +424,7 @@ class Transaction:
 
     @checked(own=flag)
     def read(
-        self,
-        table: Path | Table,
-        *,
-        filter: str | pc.Expression | None = None,
-        own: bool = False,
+        self, table: Path | Table, *, filter: str | pc.Expression | None = None, own: bool = False
     ) -> PinnedTable:
         """Return a table as it was when this transaction began, for what is computed from its rows.
 
@@ -673,27 +550,28 @@ class Transaction:
         self._skips = True
 
     def commit(self) -> JointOutcome:
-        """Commit now instead of on leaving the block.
+        """Commit now instead of on leaving the block: in all of the tables or in none.
+
+        Other errors are as for the function `write`.
 
         Returns:
             The outcome.
 
         Raises:
-            CommitConflictError: others committed what a table's job depends on; nothing is
-                committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
                 tables only.
-            WatermarkGapError: a range starts after the current watermark of its table.
-            WatermarkOverlapError: a range starts before the current watermark of its table.
-            JobAbortedError: a table's job was aborted by its id; nothing is committed.
-            JobFencedError: a table's job took longer than gc's grace period; nothing is committed.
-            OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            StoreError: the store failed before the decision; nothing is committed.
-            UsageError: the transaction is over already, or was prepared.
+            JobAbortedError: a table's job was aborted by its id.
+            StoreError: the store failed before the decision.
 
         Spec: MT1, MT4.
         """
-        self.outcome = commit_units(self._units(Act.COMMIT))
+        units = self._units(Act.COMMIT)
+        parts = [unit.take_part() for unit in units]
+        _warn_of_chance(parts)
+        outcomes = commit_jointly(parts)
+        for unit, outcome in zip(units, outcomes, strict=True):
+            unit.forget_if_final(outcome)
+        self.outcome = _committed_or_raise([part.url for part in parts], outcomes)
         for name, outcome in zip(self, self.outcome.outcomes.values(), strict=True):
             self._jobs[name].outcome = outcome
         return self.outcome
@@ -716,8 +594,18 @@ class Transaction:
 
         Spec: MT11, AB3.
         """
-        refuse_recoverable(self._jobs.values())
-        prepared = prepare_units(self._units(Act.SEAL))
+        for job in self._jobs.values():
+            if job.recovery is not None:  # others may run it, too [AB6]
+                raise UsageError(
+                    f"{job.url}: recoverable jobs are not prepared together; nothing was done. "
+                    "Commit them by commit(), or begin them without recoverable=True."
+                )
+        units = self._units(Act.SEAL)
+        parts = [unit.part() for unit in units]
+        _warn_of_chance(parts)
+        by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
+        prepare_jointly(by_job, together_of(parts))
+        prepared = {part.url: part.change.job for part in parts}
         made = PreparedTransaction(prepared, next(iter(self._jobs.values())).storage_options)
         made._names = dict(zip(self, prepared, strict=True))
         return made
@@ -869,17 +757,17 @@ def transaction(
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
-    places = {name: place_of(table, storage_options) for name, table in named.items()}
-    check_places([open_store(path, options) for path, options in places.values()])
+    opened = _opened(list(named.values()), storage_options)
+    check_places([table._ctx.store for table in opened])
     jobs: dict[str, Job] = {}
-    for name, (path, options) in places.items():
+    for name, table in zip(named, opened, strict=True):
         jobs[name] = begin(
-            path,
+            table.url,
             key=key,
             recoverable=recoverable,
             fingerprint=fingerprint,
             message=message,
             metadata=metadata,
-            storage_options=options,
+            storage_options=table._storage_options,
         )
     return Transaction(jobs, fingerprint)

@@ -161,14 +161,9 @@ class _Budget:
         self._end = None if seconds is None else time.monotonic() + seconds
         self.left_bytes = left_bytes
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is used up."""
-        return self._end is not None and time.monotonic() >= self._end
-
     def check(self) -> None:
         """_OutOfTimeError once the time is used up. [UK4]"""
-        if self.is_over:
+        if self._end is not None and time.monotonic() >= self._end:
             raise _OutOfTimeError
 
 

@@ -6,7 +6,7 @@ import contextlib
 # An error here would hide the data sources of all other packages too, so a broken installation
 # hides only ours.
 with contextlib.suppress(ImportError):
-    from manifestcommit.spark.versions import has
+    from manifestcommit.spark.features import has
 
     # Spark 4.0 lets nobody replace a source that it has found, and `register` does.
     if has("discovery"):

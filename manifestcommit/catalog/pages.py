@@ -24,7 +24,7 @@ from ..log.table_context import TableContext, export_lags
 from ..log.version_chain import walk_back
 from ..operations.describe import source_age_s
 from ..report import page as report_page
-from ..report.data import HistoryReducer, read_report
+from ..report.data import HistoryView, read_report
 from ..runtime.environment import map_concurrently
 from ..store import StorageOptions, Store, open_store
 from ..table import Table
@@ -149,9 +149,9 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
     snapshot, jobs = head.snapshot, [*list_jobs(ctx)]
     now_us = ctx.env.now_us()
     ages_s = source_age_s(snapshot, now_us)
-    reducer = HistoryReducer(snapshot, _COMMITS, store.url)
+    history = HistoryView(snapshot, _COMMITS, store.url)
     for each in itertools.islice(walk_back(store, head), _COMMITS):
-        reducer.add(each.snapshot)
+        history.add(each.snapshot)
     return _rendered(
         page="table",
         title=name,
@@ -166,7 +166,7 @@ def table_page(lake: str, table: Table, name: str, sample: int) -> str:
         ],
         jobs=jobs,
         sample=sampled(table, snapshot, sample),
-        history=reducer.view().commits[:_COMMITS],
+        history=history.commits[:_COMMITS],
         now_s=now_us / 1e6,
     )
 

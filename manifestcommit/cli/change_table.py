@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import (
-    command,
-    context_of,
-    note_of,
-    storage_options_of,
-    table_of,
-)
-from .output import Plan, decided, show, written
+from .options import command, context_of, note_of, storage_options_of, table_of
+from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
     from ..format.change import Rollback
@@ -30,41 +25,15 @@ if TYPE_CHECKING:
 _FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
 
 
-def _print_deleted(options: argparse.Namespace, outcome: RowOutcome) -> int:
-    """What was deleted, or would be."""
-    more = {
-        "unchanged": "no row matches; nothing was committed",
-        "planned": "nothing was changed",
-        "already_committed": "done before",
-    }
-    show(options, _figures(outcome), more=more.get(outcome.kind, ""))
-    return 0
-
-
 def _figures(outcome: RowOutcome) -> dict[str, Any]:
-    return {
-        "kind": outcome.kind,
-        "version": outcome.version,
-        "job": outcome.job_id,
-        **{name: getattr(outcome, name) for name in _FIGURES},
-    }
+    return {name: getattr(outcome, name) for name in _FIGURES}
 
 
-def _plan_delete(options: argparse.Namespace, table: Table) -> Plan | None:
-    found = _run_delete(options, table, dry_run=True)
+def _plan_delete(options: argparse.Namespace, found: RowOutcome) -> Plan | None:
     if found.kind != "planned" or found.version is None:  # nothing matches, or it is done
         return None
-    figures = {name: getattr(found, name) for name in _FIGURES}
-    return Plan(version=found.version, what=f"delete rows from {options.path}", document=figures)
-
-
-def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutcome:
-    return table.delete(
-        options.where,
-        key=options.key,
-        reason=options.reason,
-        dry_run=dry_run,
-    )
+    what = f"delete rows from {options.path}"
+    return Plan(version=found.version, what=what, document=_figures(found))
 
 
 @command(
@@ -80,16 +49,24 @@ def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> 
     $ delete /lake/flights --where 'flight = 1545' --dry-run
     """
 )
-def _delete(options: argparse.Namespace) -> int:
+def _delete(options: argparse.Namespace) -> None:
     table = table_of(options)
-    if options.dry_run:
-        return _print_deleted(options, _run_delete(options, table, dry_run=True))
-    status = decided(
-        options, lambda: _plan_delete(options, table), lambda: table.version, is_costly=True
-    )
-    if status is None:
-        status = _print_deleted(options, _run_delete(options, table, dry_run=False))
-    return status
+    delete = partial(table.delete, options.where, key=options.key, reason=options.reason)
+    if not options.dry_run:
+        confirm(
+            options,
+            lambda: _plan_delete(options, delete(dry_run=True)),
+            lambda: table.version,
+            is_costly=True,
+        )
+    found = delete(dry_run=options.dry_run)
+    more = {
+        "unchanged": "no row matches; nothing was committed",
+        "planned": "nothing was changed",
+        "already_committed": "done before",
+    }
+    document = {"kind": found.kind, "version": found.version, "job": found.job_id}
+    show(options, document | _figures(found), more=more.get(found.kind, ""))
 
 
 # `manifestcommit add-column` and its neighbours, and `properties`.
@@ -127,13 +104,13 @@ def _delete(options: argparse.Namespace) -> int:
     $ comment-column /lake/flights delay 'minutes, at arrival'
     """,
 )
-def _alter(options: argparse.Namespace) -> int:
+def _alter(options: argparse.Namespace) -> None:
     """The commands whose arguments are those of the method of their name."""
     given = vars(options)
     arguments = [given[name] for name in ("name", "new_name", "type", "comment") if name in given]
     method = getattr(table_of(options), options.command.replace("-", "_"))
     more = {} if given.get("default") is None else {"default": _default(**given)}
-    return _altered(options, method(*arguments, **more))
+    _altered(options, method(*arguments, **more))
 
 
 def _default(type: str, default: str, **_: Any) -> Any:
@@ -149,10 +126,9 @@ def _default(type: str, default: str, **_: Any) -> Any:
         return default
 
 
-def _altered(options: argparse.Namespace, outcome: Any) -> int:
+def _altered(options: argparse.Namespace, outcome: Any) -> None:
     document = {"version": outcome.version, "already_committed": outcome.already_committed}
     show(options, document)
-    return 0
 
 
 def _plan_drop(options: argparse.Namespace) -> Plan:
@@ -189,13 +165,10 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
     $ drop-column /lake/flights gate --dry-run
     """
 )
-def _drop(options: argparse.Namespace) -> int:
+def _drop(options: argparse.Namespace) -> None:
     table = table_of(options)
-    status = decided(options, lambda: _plan_drop(options), lambda: table.version)
-    if status is not None:
-        return status
-    outcome = table.drop_column(options.name)
-    return _altered(options, outcome)
+    confirm(options, lambda: _plan_drop(options), lambda: table.version)
+    _altered(options, table.drop_column(options.name))
 
 
 @command(
@@ -207,7 +180,7 @@ def _drop(options: argparse.Namespace) -> int:
     $ set-partitioning /lake/flights --partition-by 'month(day), carrier' --dry-run
     """
 )
-def _set_partitioning(options: argparse.Namespace) -> int:
+def _set_partitioning(options: argparse.Namespace) -> None:
     from ..format.transforms import split_calls
 
     by = [each for each in split_calls(options.partition_by) if each]
@@ -215,7 +188,13 @@ def _set_partitioning(options: argparse.Namespace) -> int:
     outcome = table.set_partitioning(by, dry_run=options.dry_run)
     figures = ("kind", "version", "rows_rewritten", "files_rewritten")
     show(options, {name: getattr(outcome, name) for name in figures})
-    return 0
+
+
+def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"expected {expected}", argument=option, given=repr(text))
+    return name, value
 
 
 @command(
@@ -229,16 +208,10 @@ def _set_partitioning(options: argparse.Namespace) -> int:
     set=[],
     unset=[],
 )
-def _properties(options: argparse.Namespace) -> int:
+def _properties(options: argparse.Namespace) -> None:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
-    for each in options.set:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise UsageError(
-                "expected a name and a value, NAME=VALUE", argument="--set", given=repr(each)
-            )
-        changes[name] = value
+    changes |= (_pair("--set", each, "a name and a value, NAME=VALUE") for each in options.set)
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
@@ -246,7 +219,6 @@ def _properties(options: argparse.Namespace) -> int:
     found = dict(sorted(table.snapshot().properties.items()))
     rows = [{"name": name, "value": value} for name, value in found.items()]
     show(options, found, rows, nothing="no property is set")
-    return 0
 
 
 @command(
@@ -258,16 +230,10 @@ def _properties(options: argparse.Namespace) -> int:
     $ constraints /lake/flights --add 'late=delay < 10000'
     """
 )
-def _constraints(options: argparse.Namespace) -> int:
+def _constraints(options: argparse.Namespace) -> None:
     table = table_of(options)
     if options.add is not None:
-        name, equals, condition = options.add.partition("=")
-        if not equals or not name or not condition:
-            raise UsageError(
-                "expected a name and a condition, NAME=SQL",
-                argument="--add",
-                given=repr(options.add),
-            )
+        name, condition = _pair("--add", options.add, "a name and a condition, NAME=SQL")
         table.add_constraint(name.strip(), condition.strip())
     elif options.drop is not None:
         table.drop_constraint(options.drop)
@@ -276,7 +242,6 @@ def _constraints(options: argparse.Namespace) -> int:
     found = table.constraints()
     rows = [{"name": name, "condition": condition} for name, condition in found.items()]
     show(options, found, rows, nothing="there is no constraint")
-    return 0
 
 
 # `manifestcommit rewind`: setting a source's watermark back.
@@ -325,7 +290,7 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     $ rewind /lake/flights faa --to 27004 --reason 'day 2 again'
     """
 )
-def _rewind(options: argparse.Namespace) -> int:
+def _rewind(options: argparse.Namespace) -> None:
     table = table_of(options)
     # What a watermark is decides how the argument is meant: "5" may be a text.
     whole = isinstance(table.watermarks().get(options.source), int)
@@ -337,15 +302,9 @@ def _rewind(options: argparse.Namespace) -> int:
             argument="--to",
             given=repr(options.to),
         ) from None
-    status = decided(options, lambda: _plan_rewind(options, to), lambda: table.version)
-    if status is not None:
-        return status
+    confirm(options, lambda: _plan_rewind(options, to), lambda: table.version)
     outcome = table.rewind(
-        options.source,
-        to,
-        reason=options.reason,
-        keep_keys=options.keep_keys,
-        alone=options.alone,
+        options.source, to, reason=options.reason, keep_keys=options.keep_keys, alone=options.alone
     )
     document = {
         "version": outcome.version,
@@ -355,7 +314,6 @@ def _rewind(options: argparse.Namespace) -> int:
     }
     more = "rows read after that position stay in the table until they are overwritten or deleted"
     show(options, document, more=more)
-    return 0
 
 
 # `manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
@@ -448,18 +406,16 @@ def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
     return targets
 
 
-def _rollback_together(options: argparse.Namespace) -> int:
+def _rollback_together(options: argparse.Namespace) -> None:
     from ..transactions import rollback_together
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
-    status = decided(
+    confirm(
         options,
         lambda: _plan_together(options, targets),
         lambda: sum(table.version for table in tables),
     )
-    if status is not None:
-        return status
     outcome = rollback_together(
         targets,
         reason=options.reason,
@@ -472,7 +428,6 @@ def _rollback_together(options: argparse.Namespace) -> int:
     if not written(options, {"tables": restored}, restored):
         names = ("url", "version", "restored", "dropped_keys")  # for which a terminal has room
         show(options, [{name: each[name] for name in names} for each in restored], more=more)
-    return 0
 
 
 @command(
@@ -492,22 +447,17 @@ def _rollback_together(options: argparse.Namespace) -> int:
     $ rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'
     """
 )
-def _rollback(options: argparse.Namespace) -> int:
+def _rollback(options: argparse.Namespace) -> None:
     if options.together_with:
-        return _rollback_together(options)
+        _rollback_together(options)
+        return
     table = table_of(options)
-    status = decided(options, lambda: _plan_rollback(options), lambda: table.version)
-    if status is not None:
-        return status
+    confirm(options, lambda: _plan_rollback(options), lambda: table.version)
     outcome = table.rollback(
-        options.version,
-        tag=options.tag,
-        reason=options.reason,
-        alone=options.alone,
+        options.version, tag=options.tag, reason=options.reason, alone=options.alone
     )
     more = "nothing was deleted; a rollback to the version before this one undoes it"
     show(options, _restored(table, outcome), more=more)
-    return 0
 
 
 def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
@@ -534,11 +484,10 @@ def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     $ tag /lake/flights 2013-q1 --version 7 --keep-for 400d
     """
 )
-def _tag(options: argparse.Namespace) -> int:
+def _tag(options: argparse.Namespace) -> None:
     table = table_of(options)
     outcome = table.tag(options.name, options.version, keep_for=options.keep_for)
     show(options, _tagged(options, table, outcome))
-    return 0
 
 
 def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
@@ -547,12 +496,7 @@ def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict
 
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
-    return {
-        "version": outcome.version,
-        "tag": options.name,
-        "tagged": made.version,
-        "until": until,
-    }
+    return {"version": outcome.version, "tag": options.name, "tagged": made.version, "until": until}
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:
@@ -596,15 +540,12 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
     $ untag /lake/flights 2013-q1
     """
 )
-def _untag(options: argparse.Namespace) -> int:
+def _untag(options: argparse.Namespace) -> None:
     table = table_of(options)
-    status = decided(options, lambda: _plan_untag(options), lambda: table.version)
-    if status is not None:
-        return status
+    confirm(options, lambda: _plan_untag(options), lambda: table.version)
     outcome = table.untag(options.name)
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     show(options, document)
-    return 0
 
 
 # `manifestcommit settle`: a table that no longer depends on the one that decided its newest
@@ -621,9 +562,8 @@ def _untag(options: argparse.Namespace) -> int:
     $ settle /lake/rejects --outcome aborted --reason 'disk lost'
     """
 )
-def _settle(options: argparse.Namespace) -> int:
+def _settle(options: argparse.Namespace) -> None:
     outcome = table_of(options).settle(options.outcome, reason=options.reason)
     depends = "it depends on no other table: nothing to settle"
     document = {"version": outcome.version, "kind": outcome.kind}
     show(options, document, more=depends if outcome.kind == "unchanged" else "")
-    return 0

@@ -9,7 +9,7 @@ import msgspec
 
 from ..terminal import Steps
 from .options import DONE, NO, as_typed, command, table_of
-from .output import Plan, decided, show, written
+from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -38,19 +38,16 @@ _GIVEN = ("where", "reason", "drop_tags", "abort_jobs", "grace", "foreign")
 )
 def _erase(options: argparse.Namespace) -> int:
     table = table_of(options)
-    if options.dry_run:
-        return _print(options, _called(options, table, dry_run=True))
-    status = decided(options, lambda: _plan(options, table), lambda: table.version)
-    if status is None:
-        status = _print(options, _called(options, table))
-    return status
+    if not options.dry_run:
+        confirm(options, lambda: _plan(options, table), lambda: table.version)
+    return _print(options, _called(options, table, dry_run=options.dry_run))
 
 
-def _called(options: argparse.Namespace, table: Table, **more: Any) -> Erasure:
+def _called(options: argparse.Namespace, table: Table, *, dry_run: bool) -> Erasure:
     given: dict[str, Any] = {name: getattr(options, name) for name in _GIVEN}
     given |= {name: getattr(options, name) or [] for name in ("followers", "clones")}
     with Steps() as steps:
-        found = table.erase(**given, progress=steps, **more)
+        found = table.erase(**given, progress=steps, dry_run=dry_run)
     told = tuple(as_typed(each, options) for each in found.waiting)
     return msgspec.structs.replace(found, waiting=told)
 

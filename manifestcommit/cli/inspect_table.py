@@ -34,10 +34,9 @@ _CELL = 60  # characters of a value of `head`
     $ schema /lake/flights
     """
 )
-def _schema(options: argparse.Namespace) -> int:
+def _schema(options: argparse.Namespace) -> None:
     columns = table_of(options).describe(**chosen(options))["columns"]
     show(options, columns, nothing="the table has no columns yet")
-    return 0
 
 
 @command(
@@ -47,13 +46,12 @@ def _schema(options: argparse.Namespace) -> int:
     $ partitions /lake/flights --format csv
     """
 )
-def _partitions(options: argparse.Namespace) -> int:
+def _partitions(options: argparse.Namespace) -> None:
     found = table_of(options).partitions(**chosen(options))
     values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
     found = found.sort_by([(name, "ascending") for name in values]) if values else found
     if not written(options, rows_of(found)):
         print_rows(options, found, found.column_names)
-    return 0
 
 
 @command(
@@ -67,7 +65,7 @@ def _partitions(options: argparse.Namespace) -> int:
     """,
     limit=10,
 )
-def _head(options: argparse.Namespace) -> int:
+def _head(options: argparse.Namespace) -> None:
     names = names_in(options.columns)
     dataset = table_of(options).dataset(**chosen(options))
     if unknown := set(names or ()) - set(dataset.schema.names):
@@ -81,7 +79,6 @@ def _head(options: argparse.Namespace) -> int:
     if not written(options, rows):
         cells = [tuple(cell(value) for value in row.values()) for row in rows]
         print_table(found.column_names, cells, "the version has no rows")
-    return 0
 
 
 def names_in(given: str | None) -> list[str] | None:
@@ -112,18 +109,17 @@ def cell(value: Any) -> str:
     $ files /lake/flights --filter "day = '2013-01-01'" --format csv
     """
 )
-def _files(options: argparse.Namespace) -> int:
+def _files(options: argparse.Namespace) -> None:
     table = table_of(options)
     found = table.files(options.filter, **chosen(options)).sort_by("path")
     if written(options, rows_of(found)):
-        return 0
+        return
     print_files(options, found, bounds=options.bounds)
     rows, size = (sum(found.column(name).to_pylist()) for name in ("rows", "bytes"))
     print(
         f"{counted(found.num_rows, 'file')}, {counted(rows, 'row')}, {size_text(options, size)}",
         file=sys.stderr,
     )
-    return 0
 
 
 def print_files(options: argparse.Namespace, table: pa.Table, *, bounds: bool) -> None:
@@ -167,7 +163,7 @@ def _version(text: str) -> int:
     $ history /lake/flights --format csv
     """
 )
-def _history(options: argparse.Namespace) -> int:
+def _history(options: argparse.Namespace) -> None:
     from ..table.listing import History  # late: `--help` needs no pyarrow
 
     rows = table_of(options).history(options.limit)
@@ -175,7 +171,6 @@ def _history(options: argparse.Namespace) -> int:
     if not written(options, rows):
         cells = [[rows.value(row, name) for name in rows.columns] for row in rows]
         print_table(rows.columns, cells, spare=rows.narrow)
-    return 0
 
 
 @command(
@@ -185,9 +180,8 @@ def _history(options: argparse.Namespace) -> int:
     $ describe /lake/flights --as-of 2013-01-31T12:00:00Z
     """
 )
-def _describe(options: argparse.Namespace) -> int:
+def _describe(options: argparse.Namespace) -> None:
     show(options, table_of(options).describe(**chosen(options)))
-    return 0
 
 
 @command(
@@ -197,7 +191,7 @@ def _describe(options: argparse.Namespace) -> int:
     $ watermarks /lake/flights --json
     """
 )
-def _watermarks(options: argparse.Namespace) -> int:
+def _watermarks(options: argparse.Namespace) -> None:
     snapshot = table_of(options).snapshot(**chosen(options))
     marks = {
         source: {"position": position, "origin": snapshot.origins.get(source)}
@@ -205,10 +199,9 @@ def _watermarks(options: argparse.Namespace) -> int:
     }
     rows = [{"source": source, **each} for source, each in marks.items()]
     show(options, marks, rows, nothing="no source has a watermark")
-    return 0
 
 
-def _row_changes(options: argparse.Namespace) -> int:
+def _row_changes(options: argparse.Namespace) -> None:
     reader = table_of(options).changed_rows(
         options.start_version,
         options.end_version,
@@ -221,14 +214,13 @@ def _row_changes(options: argparse.Namespace) -> int:
     if options.format == "jsonl":
         for row in islice(found, most):
             print_json(row, indent=None)
-        return 0
+        return
     rows = list(found)
     if not written(options, rows[:most]):
         cells = [tuple(map(cell, row.values())) for row in rows[:most]]
         print_table(reader.schema.names, cells, "no row changed")
         if most is not None and len(rows) > most:
             print(f"and more; -n shows more than the first {most}", file=sys.stderr)
-    return 0
 
 
 @command(
@@ -247,9 +239,10 @@ def _row_changes(options: argparse.Namespace) -> int:
     """,
     types={"start_version": _version},
 )
-def _changes(options: argparse.Namespace) -> int:
+def _changes(options: argparse.Namespace) -> None:
     if options.rows:
-        return _row_changes(options)
+        _row_changes(options)
+        return
     for name in ("on", "columns", "limit"):
         if getattr(options, name) is not None:
             raise UsageError("it is about rows; give --rows, too", argument=f"--{name}")
@@ -261,14 +254,13 @@ def _changes(options: argparse.Namespace) -> int:
     document = {name: rows_of(table) for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
     if written(options, document, lines):
-        return 0
+        return
     for name, table in changes.items():
         print(
             f"{name}: {counted(table.num_rows, 'file')}, "
             f"{counted(sum(table.column('rows').to_pylist()), 'row')}"
         )
         print_files(options, table, bounds=False)
-    return 0
 
 
 @command(
@@ -299,7 +291,9 @@ def _lineage(options: argparse.Namespace) -> int:
 # `manifestcommit metrics`: a table's figures, for monitoring.
 
 
-_ENDS = '{"topic:0": 12345}'
+def _ends(options: argparse.Namespace) -> dict[str, Any] | None:
+    example = '{"topic:0": 12345}'
+    return json_object(options.ends, "--ends", example, given=repr(options.ends))
 
 
 @command(
@@ -309,16 +303,8 @@ _ENDS = '{"topic:0": 12345}'
     $ metrics /lake/flights --ends ends.json --json
     """
 )
-def _metrics(options: argparse.Namespace) -> int:
-    show(
-        options,
-        msgspec.to_builtins(
-            table_of(options).metrics(
-                json_object(options.ends, "--ends", _ENDS, given=repr(options.ends))
-            )
-        ),
-    )
-    return 0
+def _metrics(options: argparse.Namespace) -> None:
+    show(options, msgspec.to_builtins(table_of(options).metrics(_ends(options))))
 
 
 # `manifestcommit report`: pictures of a table as one HTML page.
@@ -336,22 +322,17 @@ def _metrics(options: argparse.Namespace) -> int:
     """,
     last=200,
 )
-def _report(options: argparse.Namespace) -> int:
+def _report(options: argparse.Namespace) -> None:
     file: str | None = options.output
     if file is None and (options.open or options.format != "table"):
         what = "open" if options.open else options.format
         raise UsageError(f"--{what} needs --output FILE")
     if file is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no page: give --output FILE, or redirect the output")
-    made = table_of(options).report(
-        file,
-        last=options.last,
-        gc=options.gc,
-        ends=json_object(options.ends, "--ends", _ENDS, given=repr(options.ends)),
-    )
+    made = table_of(options).report(file, last=options.last, gc=options.gc, ends=_ends(options))
     if file is None:
         sys.stdout.write(made.html)
-        return 0
+        return
     size = len(made.html.encode())
     if options.open:
         import webbrowser  # late: most runs do without
@@ -359,4 +340,3 @@ def _report(options: argparse.Namespace) -> int:
         webbrowser.open(Path(file).absolute().as_uri())
     if not written(options, {"file": file, "version": made.version, "bytes": size}):
         print(f"version {made.version:,}: {size_text(options, size)} in {file}", file=sys.stderr)
-    return 0

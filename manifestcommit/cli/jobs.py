@@ -16,12 +16,11 @@ from ..format.object_names import is_job_id
 from ..format.snapshot import totals_of
 from ..terminal import other_tables
 from .options import DONE, NO, command, context_of, storage_options_of, table_of
-from .output import Plan, decided, show, written
+from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
     from ..table import Resolution, Table
 
-_SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
 _OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
@@ -88,13 +87,12 @@ def _resolve(options: argparse.Namespace) -> int:
     $ jobs /lake/flights
     """
 )
-def _jobs(options: argparse.Namespace) -> int:
+def _jobs(options: argparse.Namespace) -> None:
     document = [
         {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
         for each in table_of(options).jobs()
     ]
     show(options, document, nothing="no job has left anything that others can finish")
-    return 0
 
 
 @command(
@@ -105,7 +103,7 @@ def _jobs(options: argparse.Namespace) -> int:
     $ commit /lake/flights 3f2a90c1
     """
 )
-def _commit(options: argparse.Namespace) -> int:
+def _commit(options: argparse.Namespace) -> None:
     from ..table.functions import commit
 
     job = _full(table_of(options), options.job_id, settled=False)
@@ -117,7 +115,6 @@ def _commit(options: argparse.Namespace) -> int:
     }
     if not written(options, document):
         print(f"committed at version {outcome.version}")
-    return 0
 
 
 @command(
@@ -134,9 +131,7 @@ def _commit(options: argparse.Namespace) -> int:
 def _abort(options: argparse.Namespace) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=False)
-    status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
-    if status is not None:
-        return status
+    confirm(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     found = table.abort(job)
     return _print_status(options, table, job, found, wanted="aborted")
 

@@ -7,7 +7,6 @@ import argparse
 import os
 import re
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -16,23 +15,11 @@ from ..errors import UsageError
 from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
-from .options import command, storage_options_of
+from .options import command, number, storage_options_of, text_in
 from .output import show, written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
 _LEAST = 8  # characters of a token
-
-
-def _rows(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= 100):
-        raise argparse.ArgumentTypeError(f"a number of rows from 0 to 100, not {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"a port from 0 to 65535, not {text!r}")
-    return int(text)
 
 
 @command(
@@ -43,7 +30,7 @@ def _port(text: str) -> int:
     $ tables /lake --namespace sales --json
     """
 )
-def _tables(options: argparse.Namespace) -> int:
+def _tables(options: argparse.Namespace) -> None:
     from ..catalog.lake import check_there, lake  # late: `--help` needs no pyarrow
 
     opened = lake(options.path, storage_options_of(options.storage_options))
@@ -51,12 +38,11 @@ def _tables(options: argparse.Namespace) -> int:
     found = opened.tables(options.namespace)
     rows = rows_of(found)
     if written(options, rows):
-        return 0
+        return
     if rows:
         print_table(["name", "url"], [(each["name"] or "", each["url"]) for each in rows])
     within = "" if options.namespace is None else f"{options.namespace} of "
     print(visible(f"{counted(len(rows), 'table')} in {within}{opened.url}"), file=sys.stderr)
-    return 0
 
 
 @command(
@@ -71,13 +57,16 @@ def _tables(options: argparse.Namespace) -> int:
     $ serve s3://bucket/lake
     $ serve s3://bucket/lake --host 0.0.0.0 --token-file /etc/lake.token
     """,
-    types={"port": _port, "sample_rows": _rows},
+    types={
+        "port": number("a port from 0 to 65535", 0, 65535),
+        "sample_rows": number("a number of rows from 0 to 100", 0, 100),
+    },
     host="127.0.0.1",
     port=8181,
     refresh="60s",
     sample_rows=0,
 )
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: argparse.Namespace) -> None:
     try:
         from ..catalog.rest import Catalog, serve  # late: an extra
     except ModuleNotFoundError as error:
@@ -108,7 +97,6 @@ def _serve(options: argparse.Namespace) -> int:
             flush=True,
         ),
     )
-    return 0
 
 
 def _token(file: str | None) -> str | None:
@@ -116,14 +104,7 @@ def _token(file: str | None) -> str | None:
     source, token = f"${_TOKEN}", os.environ.get(_TOKEN, "").strip()
     if file is not None:
         source = "--token-file"
-        try:
-            token = Path(file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(
-                f"expected the name of a file, which cannot be read: {reason}",
-                argument="--token-file",
-            ) from None
+        token = text_in(file, source)
     if not token and file is None:
         return None
     if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):
@@ -144,7 +125,7 @@ def _token(file: str | None) -> str | None:
     $ publish-catalog s3://bucket/lake s3://names/lake
     """
 )
-def _publish_catalog(options: argparse.Namespace) -> int:
+def _publish_catalog(options: argparse.Namespace) -> None:
     from ..catalog.publishing import publish_catalog  # late: `--help` needs no pyarrow
 
     found = publish_catalog(
@@ -154,7 +135,6 @@ def _publish_catalog(options: argparse.Namespace) -> int:
         to_options=storage_options_of(options.to_options, "to_options"),
     )
     show(options, rows_of(found))
-    return 0
 
 
 @command(
@@ -168,7 +148,7 @@ def _publish_catalog(options: argparse.Namespace) -> int:
     $ clone /lake/orders s3://standby/orders --to-options standby.json --dry-run
     """
 )
-def _clone(options: argparse.Namespace) -> int:
+def _clone(options: argparse.Namespace) -> None:
     from ..catalog.clone import clone  # late: `--help` needs no pyarrow
 
     with Steps() as steps:
@@ -181,4 +161,3 @@ def _clone(options: argparse.Namespace) -> int:
             to_options=storage_options_of(options.to_options, "to_options"),
         )
     show(options, msgspec.to_builtins(done))
-    return 0

@@ -7,15 +7,14 @@ import difflib
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..display import counted, visible
 from ..errors import UsageError
-from .options import SHARED, command, note_of, storage_options_of
-from .output import Plan, decided, written
+from .options import SHARED, command, note_of, storage_options_of, text_in
+from .output import Plan, confirm, written
 
 SHARED["@source"] = """
     SOURCE  a folder or a URL where files land; table:URL, the changes of a table; postgres:TABLE,
@@ -136,27 +135,18 @@ def _made(options: argparse.Namespace, names: str) -> Iterator[tuple[str, Any]]:
         elif name in ("source_options", "kafka_settings", "storage_options"):
             value = storage_options_of(value, name)
         elif name == "csv_options":
-            value = _json("--csv-options", value)
+            value = _json(name, value)
         elif name == "dsn_file":
-            value = _dsn(value)
+            value = text_in(value, name)
         yield name, value
-
-
-def _dsn(file: str) -> str:
-    """The connection string, without the line's end."""
-    try:
-        return Path(file).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--dsn-file {file!r} cannot be read: {reason}") from None
 
 
 def _json(name: str, text: str) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, msgspec.MsgspecError):
-        example = '{"delimiter": ";"}'
-        raise UsageError(f"invalid {name}: expected a JSON object, such as '{example}'") from None
+        expected = """expected a JSON object, such as '{"delimiter": ";"}'"""
+        raise UsageError(expected, argument=name) from None
 
 
 def _names(text: str) -> list[str]:
@@ -190,7 +180,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """,
     types={"max_errors": int},
 )
-def _load(options: argparse.Namespace) -> int:
+def _load(options: argparse.Namespace) -> None:
     from ..sources.loading import load
 
     call = partial(load, _source(options), options.path, **_arguments(options))
@@ -201,12 +191,9 @@ def _load(options: argparse.Namespace) -> int:
         return Plan(version=0, what=what, document=dict(would.positions))
 
     if options.restart and not options.dry_run:
-        status = decided(options, plan, lambda: 0)  # the rows of now go, whichever they are
-        if status is not None:
-            return status
+        confirm(options, plan, lambda: 0)  # the rows of now go, whichever they are
     outcome = call(restart=options.restart, dry_run=options.dry_run)
     _show(options, outcome)
-    return 0
 
 
 @command(
@@ -220,13 +207,12 @@ def _load(options: argparse.Namespace) -> int:
     """,
     types={"max_errors": int},
 )
-def _follow(options: argparse.Namespace) -> int:
+def _follow(options: argparse.Namespace) -> None:
     from ..sources.loading import follow
 
     for outcome in follow(_source(options), options.path, **_arguments(options)):
         _show(options, outcome)
         sys.stdout.flush()
-    return 0
 
 
 def _show(options: argparse.Namespace, outcome: Any) -> None:

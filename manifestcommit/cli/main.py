@@ -36,6 +36,7 @@ from .options import (
     MEANINGS,
     USAGE,
     Commands,
+    EndedError,
     Run,
     as_typed,
     check_note,
@@ -158,14 +159,21 @@ def _grouped(commands: Commands) -> str:
     """,
     about_table=False,
 )
-def _help(options: argparse.Namespace) -> int:
+def _help(options: argparse.Namespace) -> None:
     if options.verb is None:
         options.top.print_help()
     elif options.verb in options.commands.parsers:
         options.commands.parsers[options.verb].print_help()
     else:
         options.top.parse_args([options.verb])  # says that there is none, and what may be meant
-    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    run: Run = options.run
+    try:
+        return run(options) or DONE
+    except EndedError as ended:
+        return ended.status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,10 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         options.parser.unknown(unknown)
     options.typed, options.top = typed, parser
-    run: Run = options.run
+    if getattr(options, "json", False):
+        options.format = "json"
     try:
         check_note(options)
-        status = run(options)
+        status = _status(options)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status
     except ManifestCommitError as error:

@@ -13,8 +13,9 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import Steps, print_table
+from .inspect_table import names_in
 from .options import command, table_of
-from .output import Plan, decided, show, size_cell, size_text, written
+from .output import Plan, confirm, show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
 
-def _print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
+def _print_plan(options: argparse.Namespace, plan: pa.Table) -> None:
     """What would be rewritten, and what would be left for the next run."""
     rows = plan.to_pylist()
     done = [row for row in rows if row["action"] == "rewrite"]
@@ -35,7 +36,6 @@ def _print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
     what = f"{counted(files, 'file')}, {size_text(options, size)}"
     more = f"{what} would become {counted(len(done), 'file')}; nothing was changed"
     show(options, rows, more=more)
-    return 0
 
 
 @command(
@@ -55,7 +55,7 @@ def _print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
     types={"min_files": int},
     min_files=2,
 )
-def _compact(options: argparse.Namespace) -> int:
+def _compact(options: argparse.Namespace) -> None:
     table = table_of(options)
     which = {
         "target_file_size": options.target_file_size,
@@ -66,7 +66,8 @@ def _compact(options: argparse.Namespace) -> int:
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
     if options.dry_run:
-        return _print_plan(options, table.plan_compaction(**which))
+        _print_plan(options, table.plan_compaction(**which))
+        return
     with Steps() as steps:
         made = table.compact(**which, progress=steps)
     found = made.version or made.lost or made.left_groups or made.left_manifests
@@ -76,7 +77,6 @@ def _compact(options: argparse.Namespace) -> int:
         msgspec.to_builtins(made),
         more="" if found else f"nothing was committed: {nothing}",
     )
-    return 0
 
 
 # `manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
@@ -84,21 +84,20 @@ def _compact(options: argparse.Namespace) -> int:
 _RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
-def _print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
+def _print_gc_plan(options: argparse.Namespace, plan: Listing) -> None:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
     gone = [each["bytes"] for each in rows if each["action"] == "delete"]
     what = f"{counted(len(gone), 'object')}, {size_text(options, sum(gone))}"
     show(options, rows, more=f"{what} would be deleted; nothing was changed")
-    return 0
 
 
-def _print_report(options: argparse.Namespace, report: GcReport) -> int:
+def _print_report(options: argparse.Namespace, report: GcReport) -> None:
     """What was deleted, and what is left."""
     document = msgspec.to_builtins(report)
     if options.format != "table":
         show(options, document)
-        return 0
+        return
     left = {"foreign": report.foreign, "unknown": report.unknown}
     tallies = [(f"deleted: {kind}", tally) for kind, tally in report.deleted.items()]
     tallies += [("kept", report.kept)]
@@ -109,7 +108,6 @@ def _print_report(options: argparse.Namespace, report: GcReport) -> int:
     show(options, {n: v for n, v in document.items() if not isinstance(v, dict)})
     if report.foreign.count and not options.foreign:
         print("foreign files are left unless --foreign is given", file=sys.stderr)
-    return 0
 
 
 @command(
@@ -146,15 +144,14 @@ def _print_report(options: argparse.Namespace, report: GcReport) -> int:
     """,
     types={"keep_versions": int, "keep_keys": int},
 )
-def _gc(options: argparse.Namespace) -> int:
+def _gc(options: argparse.Namespace) -> None:
     table = table_of(options)
     if options.dry_run:
-        return _print_gc_plan(options, _called(options, table.plan_gc))
+        _print_gc_plan(options, _called(options, table.plan_gc))
+        return
     if _keeps_less(options, table):
-        status = decided(options, lambda: _plan(options, table), lambda: table.version)
-        if status is not None:
-            return status
-    return _print_report(options, _called(options, table.gc))
+        confirm(options, lambda: _plan(options, table), lambda: table.version)
+    _print_report(options, _called(options, table.gc))
 
 
 def _called(options: argparse.Namespace, call: Any) -> Any:
@@ -222,15 +219,13 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     $ adopt /lake/old --from delta
     """
 )
-def _adopt(options: argparse.Namespace) -> int:
-    given = options.partition_by
-    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+def _adopt(options: argparse.Namespace) -> None:
+    names = names_in(options.partition_by)
     found: Adoption = table_of(options).adopt(
         partition_by=names, from_=options.from_, rewrite=options.rewrite
     )
     more = "it was adopted before: there is nothing to do" if found.already_adopted else ""
     show(options, msgspec.to_builtins(found), more=more)
-    return 0
 
 
 # Commands that show a table to other engines: `export`, `create-table-sql`.
@@ -246,7 +241,7 @@ _FORMATS = ("iceberg", "delta", "spark-catalog")
     $ export /lake/flights --to spark-catalog
     """
 )
-def _export(options: argparse.Namespace) -> int:
+def _export(options: argparse.Namespace) -> None:
     names = options.to.split(",")
     if not set(names) <= set(_FORMATS):
         raise UsageError(
@@ -257,7 +252,6 @@ def _export(options: argparse.Namespace) -> int:
     table = table_of(options)
     made = [table.export(name) for name in names]
     show(options, [msgspec.to_builtins(each) for each in made])
-    return 0
 
 
 @command(
@@ -268,8 +262,7 @@ def _export(options: argparse.Namespace) -> int:
     $ create-table-sql /lake/flights lake.flights
     """
 )
-def _create_table_sql(options: argparse.Namespace) -> int:
+def _create_table_sql(options: argparse.Namespace) -> None:
     statement = table_of(options).create_table_sql(options.name)
     if not written(options, {"statement": statement}):
         print(f"{statement};")
-    return 0

@@ -7,9 +7,11 @@ from __future__ import annotations
 import argparse
 import json
 import keyword
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,10 +62,27 @@ def exit_code(error: type[ManifestCommitError]) -> int:
     return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))
 
 
-Run = Callable[[argparse.Namespace], int]
-FORMATS = ("table", "json", "jsonl", "csv")
+Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
+
+
+class EndedError(Exception):
+    """Ends a command where it is, with this exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 # What several commands take, by the word for it.
 SHARED = {
+    "@common": """
+        options of every command:
+        --format table|json|jsonl|csv  table: for people; json: one document; jsonl: one line a row;
+            csv
+        --json  one JSON document on standard output, as --format json
+        --bytes  exact sizes, such as 1,048,576
+        --storage-options FILE  a JSON file with the store's options: endpoint, secrets and so on
+    """,
     "@choice": """
         | --version N  this version instead of the newest
         | --as-of TIME  the version that was newest then, such as 2013-01-31T12:00:00Z
@@ -109,10 +128,7 @@ DECLARED: dict[str, list[Declared]] = {}  # by module
 
 
 def command(
-    *texts: str,
-    types: Mapping[str, Any] | None = None,
-    about_table: bool = True,
-    **defaults: Any,
+    *texts: str, types: Mapping[str, Any] | None = None, about_table: bool = True, **defaults: Any
 ) -> Callable[[Run], Run]:
     """Declare commands by their help, which is also what their arguments are made from.
 
@@ -159,7 +175,8 @@ class Commands:
             is_there = arguments and arguments[0].startswith("PATH")
             path = arguments.pop(0) if is_there else _PATH
             _add_arguments(parser, [path], declared.types)
-            _add_common(parser)
+            _add_arguments(parser, _spelled_out(["@common"]), {})
+            parser.set_defaults(format="table")
         _add_arguments(parser, arguments, declared.types)
         parser.set_defaults(
             run=declared.run, command=name, parser=parser, commands=self, actions=parser._actions
@@ -167,29 +184,6 @@ class Commands:
         parser.set_defaults(**declared.defaults)
         self.parsers[name] = parser
         self.groups.setdefault(group, {})[name] = what
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    common = parser.add_argument_group("options of every command")
-    common.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="table",
-        help="table: for people; json: one document; jsonl: one line a row; csv",
-    )
-    common.add_argument(
-        "--json",
-        action="store_const",
-        dest="format",
-        const="json",
-        help="one JSON document on standard output, as --format json",
-    )
-    common.add_argument("--bytes", action="store_true", help="exact sizes, such as 1,048,576")
-    common.add_argument(
-        "--storage-options",
-        metavar="FILE",
-        help="a JSON file with the store's options: endpoint, secrets and so on",
-    )
 
 
 def _spelled_out(lines: Iterable[str]) -> list[str]:
@@ -292,10 +286,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
-    return int(text)
+def number(what: str, least: int, most: float = math.inf) -> Callable[[str], int]:
+    """A whole number between these bounds."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+positive = number("a number from 1 on", 1)
 
 
 def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
@@ -320,6 +322,17 @@ def storage_options_of(file: str | None, name: str = "storage_options") -> dict[
     """What the option's file holds. Neither its content nor its name is ever repeated: who mistook
     the option may have written a secret there."""
     return json_object(file, name, '{"endpoint_url": …}')
+
+
+def text_in(file: str, name: str) -> str:
+    """The text in a file, without blanks around it. What is wrong says neither its content nor its
+    name, which who mistook the option may have meant as a secret. [SE1]"""
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = f"expected the name of a file, which cannot be read: {reason}"
+        raise UsageError(text, argument=name) from None
 
 
 def json_object(

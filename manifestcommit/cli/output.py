@@ -17,7 +17,7 @@ import msgspec
 
 from ..display import age, cut, visible
 from ..terminal import is_terminal, plain_text, print_csv, print_json, print_table, short_size, size
-from .options import DONE, NO, USAGE
+from .options import DONE, NO, USAGE, EndedError
 
 _CELL = 60  # characters of a list
 # Members that are numbers to copy, and those that a narrow terminal does without.
@@ -175,37 +175,36 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
 
-def decided(
+def confirm(
     options: argparse.Namespace,
     plan: Callable[[], Plan | None],
     newest: Callable[[], int],
     *,
     is_costly: bool = False,
-) -> int | None:
-    """None: go ahead. Otherwise the exit code: it was a dry run, or it is not wanted. [SE4]
+) -> None:
+    """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4]
 
     plan: reads what the change would do now; None: nothing that is worth a question. newest: the
     newest version: where that has moved while someone was thinking, the question is put again.
     is_costly: plan only for someone who can be asked.
     """
     if options.dry_run:
-        return _shown(options, plan())
+        raise EndedError(_shown(options, plan()))
     if options.yes:
-        return None
+        return
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if not can_ask and is_costly:
         newest()  # that there is no such table comes first
-        return _refused(options)
+        raise EndedError(_refused(options))
     while (found := plan()) is not None:
         print("\n".join([visible(found.what) + ":", *_lines(options, found)]), file=sys.stderr)
         if not can_ask:
-            return _refused(options)
+            raise EndedError(_refused(options))
         if not _confirmed():
-            return NO
+            raise EndedError(NO)
         if newest() == found.version:
-            return None
+            return
         print("\nthe table has changed meanwhile; as of now it is", file=sys.stderr)
-    return None
 
 
 def _confirmed() -> bool:

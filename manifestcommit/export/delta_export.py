@@ -10,7 +10,7 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
@@ -36,8 +36,6 @@ from ..format.fields import (
     StructType,
     decimal_parts,
     leaves,
-    show_path,
-    type_text,
     walk,
 )
 from ..format.snapshot import REPLACE, Snapshot
@@ -252,18 +250,6 @@ def table_in(start: bytes) -> str | None:
     return None if found is None else found[1].decode()
 
 
-def check_schema(schema: Schema) -> None:
-    """UnsupportedTypeError if Delta cannot express a column. [EX9]"""
-    for path, field in walk(schema.fields):
-        kind = field.type
-        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
-            raise UnsupportedTypeError(
-                f"column {show_path(path)} has the type {type_text(kind)}, which a Delta log "
-                "cannot hold for every reader: the table cannot be exported to it as long as the "
-                "column is there"
-            )
-
-
 def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     """What a version says of the table itself: protocol and metadata."""
     schema = snapshot.schema
@@ -331,37 +317,24 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
     return b"".join(json_text(action).encode() + b"\n" for action in actions)
 
 
-class Checkpoint:
-    """A checkpoint, file by file: the whole state of one version."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._sink = io.BytesIO()
-        self._writer = pq.ParquetWriter(self._sink, _CHECKPOINT, compression="zstd")
-        heads = head_actions(snapshot)
-        self.actions = len(heads)
-        self._writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
-
-    def add(self, entries: pa.Table) -> None:
-        """Add these files, entries as a manifest's table."""
-        committed_ms = self._snapshot.committed_at // 1000
-        for start in range(0, entries.num_rows, _GROUP_ROWS):
-            some = entries.slice(start, _GROUP_ROWS)
-            files = adds(some, self._snapshot.schema, committed_ms, changes=False)
-            columns = [
-                files if field.name == "add" else pa.nulls(len(files), field.type)
-                for field in _CHECKPOINT
-            ]
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
-            self.actions += len(files)
-
-    def close(self) -> bytes:
-        self._writer.close()
-        return self._sink.getvalue()
-
-
-def last_checkpoint_bytes(version: int, actions: int) -> bytes:
-    return json_text({"version": version, "size": actions}).encode()
+def checkpoint_bytes(snapshot: Snapshot, tables: Iterable[pa.Table]) -> tuple[bytes, int]:
+    """A checkpoint, the whole state of one version, and how many actions it has. tables: its files,
+    entries as manifests' tables."""
+    heads, sink, committed_ms = head_actions(snapshot), io.BytesIO(), snapshot.committed_at // 1000
+    count = len(heads)
+    with pq.ParquetWriter(sink, _CHECKPOINT, compression="zstd") as writer:
+        writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
+        for entries in tables:
+            for start in range(0, entries.num_rows, _GROUP_ROWS):
+                some = entries.slice(start, _GROUP_ROWS)
+                files = adds(some, snapshot.schema, committed_ms, changes=False)
+                columns = [
+                    files if field.name == "add" else pa.nulls(len(files), field.type)
+                    for field in _CHECKPOINT
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
+                count += len(files)
+    return sink.getvalue(), count
 
 
 def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
@@ -448,21 +421,20 @@ MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a che
 
 def check(ctx: TableContext, schema: Schema) -> None:
     """UnsupportedTypeError if Delta cannot express these columns. [EX9]"""
-    check_schema(schema)
+    file_columns.check_types(schema, _TYPES, "a Delta log cannot hold for every reader")
 
 
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Delta. [EX9]"""
-    fields = snapshot.schema.fields
-    names = [field.file_name for field in fields if field.id in snapshot.partition_by]
-    file_columns.check_partition_columns(ctx, entries, names, "Delta Lake")
+    file_columns.check_partition_columns(ctx, entries, snapshot, "Delta Lake")
 
 
-def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
-    """UsageError if the log is another table's. [EX9]"""
+def check_owner(ctx: TableContext, snapshot: Snapshot) -> int | None:
+    """The newest version in the log, if any; UsageError if that is another table's. [EX9]"""
     newest = exported_version(ctx.store, snapshot.version)
     if newest is not None and not is_of_table(ctx.store, newest, snapshot.table_id):
         raise not_ours(ctx.store, FOLDER)
+    return newest
 
 
 def is_of_table(store: Store, version: int, table_id: str) -> bool:
@@ -497,9 +469,7 @@ def exported_version(store: Store, head: int = 0) -> int | None:
 
 def export(ctx: TableContext, head: Head) -> int:
     """Export this version and those since the log's newest; returns the newest. [EX1] [EX2]"""
-    newest = exported_version(ctx.store, head.version)
-    if newest is not None and not is_of_table(ctx.store, newest, head.snapshot.table_id):
-        raise not_ours(ctx.store, FOLDER)
+    newest = check_owner(ctx, head.snapshot)
     if newest is not None and newest >= head.version:
         return newest
     check(ctx, head.snapshot.schema)
@@ -569,9 +539,7 @@ def unreached(
                 yield info, f"the Delta log begins with the checkpoint of version {start}"
 
 
-def _objects(
-    store: Store,
-) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
+def _objects(store: Store) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
     """Commits and checkpoints in the log, by version, and the object that names a checkpoint."""
     hint: list[ObjectInfo] = []
     commits: dict[int, ObjectInfo] = {}
@@ -629,12 +597,10 @@ class _Log:
         put_shared(self._ctx, commit_name(after.version), data)
 
     def put_checkpoint(self, snapshot: Snapshot) -> None:
-        made = Checkpoint(snapshot)
-        for table in self._tables(snapshot):
-            made.add(table)
-        put_shared(self._ctx, checkpoint_name(snapshot.version), made.close())
-        hint = last_checkpoint_bytes(snapshot.version, made.actions)
-        self._ctx.store.put(LAST_CHECKPOINT, hint)
+        data, actions = checkpoint_bytes(snapshot, self._tables(snapshot))
+        put_shared(self._ctx, checkpoint_name(snapshot.version), data)
+        hint = {"version": snapshot.version, "size": actions}
+        self._ctx.store.put(LAST_CHECKPOINT, json_text(hint).encode())
 
     def _tables(self, snapshot: Snapshot) -> Iterator[pa.Table]:
         """The live entries, manifest by manifest."""

@@ -17,8 +17,7 @@ from ..log.version_chain import Head, next_state, read_object
 from ..protocol.conflict import is_readable
 from ..scan.planning import entries_table
 from ..store import ObjectInfo
-from . import delta_export, iceberg_export
-from . import spark_catalog as spark_export
+from . import delta_export, iceberg_export, spark_catalog
 
 
 class Export(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +36,10 @@ class Export(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     location: str
 
 
-SPARK = "spark-catalog"
 FORMATS: dict[str, ModuleType] = {
     "iceberg": iceberg_export,
     "delta": delta_export,
-    SPARK: spark_export,
+    "spark-catalog": spark_catalog,
 }
 
 
@@ -51,13 +49,6 @@ def export_format(ctx: TableContext, head: Head, format: str) -> Export:
     check_has_columns(head.snapshot.schema, ctx.store.url)
     version = exporter.export(ctx, head)
     return Export(format=format, version=version, location=exporter.location(ctx.store))
-
-
-def create_table_sql(ctx: TableContext, name: str) -> str:
-    """The statement that makes a table in Spark's catalog of the newest version's export. [EX10]"""
-    head = ctx.open()
-    check_has_columns(head.snapshot.schema, ctx.store.url)
-    return spark_export.create_table_sql(ctx, head, name)
 
 
 def export_formats(ctx: TableContext, head: Head) -> list[Export]:
@@ -125,7 +116,10 @@ def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
             head = ctx.open()
             check_has_columns(head.snapshot.schema, ctx.store.url)
             exporter.export(ctx, head)
-            exporter.before_deletion(ctx, head)
+            if (
+                exporter is delta_export
+            ):  # the others name files of one version, or of readable ones
+                delta_export.before_deletion(ctx, head)
         except Exception as error:
             failure = error
         shown = exporter.exported_version(ctx.store, decided.version)

@@ -8,19 +8,24 @@ read as nulls, silently.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
+from ..errors import (
+    SnapshotExpiredError,
+    UnsupportedTypeError,
+    UsageError,
+    VersionNotFoundError,
+)
 from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
 from ..files.foreign_footer import footers_of, open_noted
-from ..format.fields import Field, Schema, members
+from ..format.fields import Field, Schema, decimal_parts, members, show_path, type_text, walk
 from ..format.snapshot import Snapshot
-from ..format.values import FIELD_ID, is_list
+from ..format.values import field_id, inner_fields, is_list
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, read_version
 from ..runtime.environment import create, map_in_batches
@@ -51,6 +56,17 @@ def entries_since(
     except (SnapshotExpiredError, VersionNotFoundError):
         return entries
     return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
+
+
+def check_types(schema: Schema, known: Container[str], lacking: str) -> None:
+    """UnsupportedTypeError if a column has a type that is not known, and no decimal. [EX9]"""
+    for path, field in walk(schema.fields):
+        kind = field.type
+        if isinstance(kind, str) and kind not in known and decimal_parts(kind) is None:
+            raise UnsupportedTypeError(
+                f"column {show_path(path)} has the type {type_text(kind)}, which {lacking}: the "
+                "table cannot be exported to it as long as the column is there"
+            )
 
 
 def json_text(document: Any) -> str:
@@ -96,15 +112,16 @@ def check_ids(ctx: TableContext, entries: pa.Table, schema: Schema) -> None:
 
 
 def check_partition_columns(
-    ctx: TableContext, entries: pa.Table, names: list[str], to: str, *, by_spark: bool = False
+    ctx: TableContext, entries: pa.Table, snapshot: Snapshot, to: str, *, by_spark: bool = False
 ) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then,
     or holds what readers of Delta read as something else. by_spark: Spark alone is to read them. As
     many requests as for `check_ids`. [EX9]"""
-    if by_spark and not names:
+    by = [field for field in snapshot.schema.fields if field.id in snapshot.partition_by]
+    if by_spark and not by:
         return
     for path, columns in _columns_of(ctx, of_others(entries), by_spark=by_spark):
-        if missing := sorted(set(names) - set(columns.names)):
+        if missing := sorted({field.file_name for field in by} - set(columns.names)):
             raise UsageError(
                 f"{ctx.store.url}/{path} does not hold its partition column {missing[0]!r}, "
                 f"without which the table cannot be exported to {to}. {_REWRITE}"
@@ -233,35 +250,21 @@ def _is_misread(column: pa.Field) -> bool:
     kind = column.type
     if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):
         return not pa.types.is_decimal(kind)
-    return any(map(_is_misread, _members(kind)))
+    return any(map(_is_misread, inner_fields(kind)))
 
 
 def _ids(field: pa.Field) -> list[int]:
     """The field ids of a column and its members, those that it has."""
-    found = [] if _id(field) is None else [_id(field) or 0]
-    return found + [number for member in _members(field.type) for number in _ids(member)]
+    found = [] if (id := field_id(field)) is None else [id]
+    return found + [number for member in inner_fields(field.type) for number in _ids(member)]
 
 
 def _agrees(column: pa.Field, field: Field) -> bool:
     """Whether the ids of a column and of its members are the table's."""
-    if _id(column) != field.id:
+    if field_id(column) != field.id:
         return False
     inner = {member.name: member for member in members(field.type)}
-    own = list(_members(column.type))
+    own = inner_fields(column.type)
     if pa.types.is_struct(column.type):
         return all(_agrees(each, inner[each.name]) for each in own if each.name in inner)
     return all(map(_agrees, own, inner.values()))
-
-
-def _members(kind: pa.DataType) -> Iterator[pa.Field]:
-    if pa.types.is_map(kind):
-        yield from (kind.key_field, kind.item_field)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield kind.value_field
-    elif pa.types.is_struct(kind):
-        yield from kind
-
-
-def _id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(FIELD_ID)
-    return None if text is None else int(text)

@@ -365,10 +365,6 @@ def _document(store: Store, version: int) -> Document | None:
         return None
 
 
-def before_deletion(ctx: TableContext, head: Head) -> None:
-    """Nothing is to be done before gc deletes files: the newest document says which are needed."""
-
-
 def unreached(
     ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnsupportedTypeError, UsageError
+from ..errors import UsageError
 from ..format.fields import (
     FLOATS,
     MAX_FIELD_ID,
@@ -27,13 +27,13 @@ from ..format.fields import (
     decimal_parts,
     leaves,
     show_path,
-    type_text,
     walk,
 )
 from ..format.transforms import partition_fields as fields_of
 from ..format.transforms import transform_of
 from ..format.values import arrow_type
 from . import avro
+from .file_columns import check_types
 
 RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on
 FIRST_PARTITION_ID = 1000
@@ -42,9 +42,10 @@ _TYPES = {name: each.iceberg for name, each in PRIMITIVES.items() if each.iceber
 
 def check_schema(schema: Schema) -> None:
     """UnsupportedTypeError or UsageError if Iceberg v2 cannot express a column. [EX9]"""
+    check_types(schema, _TYPES, "Iceberg v2 does not have")
     names = set[str]()
     for path, field in walk(schema.fields):
-        kind, name = field.type, show_path(path)
+        name = show_path(path)
         if name.lower() in names:
             raise UsageError(
                 f"two columns or members are {name}, since a name has a dot: Iceberg, whose "
@@ -52,14 +53,9 @@ def check_schema(schema: Schema) -> None:
                 "exported to it until one of them is renamed"
             )
         names.add(name.lower())
-        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
-            raise UnsupportedTypeError(
-                f"column {show_path(path)} has the type {type_text(kind)}, which Iceberg v2 does "
-                "not have: the table cannot be exported to it as long as the column is there"
-            )
         if field.id >= RESERVED_IDS:
             raise UsageError(
-                f"column {show_path(path)} has the field id {field.id}, which Iceberg reserves "
+                f"column {name} has the field id {field.id}, which Iceberg reserves "
                 f"({RESERVED_IDS} and above): the table cannot be exported to it"
             )
 
@@ -90,12 +86,7 @@ def type_json(kind: FieldType) -> Any:
 
 
 def _field_json(field: Field) -> dict[str, Any]:
-    return {
-        "id": field.id,
-        "name": field.name,
-        "required": False,
-        "type": type_json(field.type),
-    }
+    return {"id": field.id, "name": field.name, "required": False, "type": type_json(field.type)}
 
 
 def schema_json(schema: Schema) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnsupportedTypeError, UsageError
+from ..errors import UsageError
 from ..format import sink_log
 from ..format.fields import (
     FLOATS,
@@ -25,11 +25,11 @@ from ..format.fields import (
     MapType,
     Schema,
     StructType,
+    check_has_columns,
     comment_of,
     decimal_parts,
     has_collation,
     show_path,
-    type_text,
     walk,
 )
 from ..format.snapshot import Snapshot
@@ -49,14 +49,10 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 def check_schema(schema: Schema) -> None:
     """UnsupportedTypeError or UsageError if Spark's catalog cannot have a column. [EX9]"""
+    lacking = "tables of Parquet files in Spark's catalog cannot have on every version"
+    file_columns.check_types(schema, _TYPES, lacking)
     for path, field in walk(schema.fields):
-        kind, name = field.type, show_path(path)
-        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
-            raise UnsupportedTypeError(
-                f"column {name} has the type {type_text(kind)}, which tables of Parquet files in "
-                "Spark's catalog cannot have on every version: the table cannot be exported to it "
-                "as long as the column is there"
-            )
+        name = show_path(path)
         if field.physical is not None:
             raise UsageError(
                 f"column {name} has another name in the data files, since it was renamed or added "
@@ -68,16 +64,6 @@ def check_schema(schema: Schema) -> None:
                 f"column {name} has a collation, which Spark's catalog would not apply to files: "
                 "the table cannot be exported to it"
             )
-
-
-def create_table(name: str, schema: Schema, location: str) -> str:
-    """The statement that makes a table of the exported folder."""
-    columns = ",\n".join(f"  {_column(field)}" for field in schema.fields)
-    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in _options(schema))
-    return (
-        f"CREATE TABLE {_quoted_name(name)} (\n{columns}\n)\nUSING parquet\n"
-        f"OPTIONS ({options})\nLOCATION {_text(location)}"
-    )
 
 
 def _options(schema: Schema) -> Iterable[tuple[str, str]]:
@@ -167,9 +153,7 @@ def check(ctx: TableContext, schema: Schema) -> None:
 def check_files(ctx: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if Spark's catalog would not read one of these files as readers do. [EX9]"""
     _check_names(ctx.store, entries)
-    fields = snapshot.schema.fields
-    names = [field.file_name for field in fields if field.id in snapshot.partition_by]
-    file_columns.check_partition_columns(ctx, entries, names, "Spark's catalog", by_spark=True)
+    file_columns.check_partition_columns(ctx, entries, snapshot, "Spark's catalog", by_spark=True)
 
 
 def _check_names(store: Store, entries: pa.Table) -> None:
@@ -265,16 +249,19 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     return sink_log.lines(base, [*listed, *sizes], first=first)
 
 
-def create_table_sql(ctx: TableContext, head: Head, name: str) -> str:
-    """The statement that gives the export a name in Spark's catalog: exports the version first.
-    [EX10]"""
-    _quoted_name(name)  # before anything is written
+def create_table_sql(ctx: TableContext, name: str) -> str:
+    """The statement that makes a table in Spark's catalog of the newest version: exports that
+    first. [EX10]"""
+    head, quoted = ctx.open(), _quoted_name(name)  # before anything is written
+    schema = head.snapshot.schema
+    check_has_columns(schema, ctx.store.url)
     export(ctx, head)
-    return create_table(name, head.snapshot.schema, location(ctx.store))
-
-
-def before_deletion(ctx: TableContext, head: Head) -> None:
-    """Nothing is to be done before gc deletes files: the log names those of its version only."""
+    columns = ",\n".join(f"  {_column(field)}" for field in schema.fields)
+    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in _options(schema))
+    return (
+        f"CREATE TABLE {quoted} (\n{columns}\n)\nUSING parquet\n"
+        f"OPTIONS ({options})\nLOCATION {_text(location(ctx.store))}"
+    )
 
 
 def unreached(

@@ -183,6 +183,21 @@ def is_list(type: pa.DataType) -> bool:
     )
 
 
+def inner_fields(type: pa.DataType) -> list[pa.Field]:
+    """The members of a struct, key and value of a map, the elements of a list; else none."""
+    if pa.types.is_map(type):
+        return [type.key_field, type.item_field]
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return [type.value_field]
+    return list(type) if pa.types.is_struct(type) else []
+
+
+def field_id(field: pa.Field) -> int | None:
+    """The id that a column of a file, or a member, has there."""
+    text: Any = (field.metadata or {}).get(FIELD_ID, b"")
+    return int(text) if text.isdigit() else None
+
+
 def is_variant(type: pa.DataType) -> bool:
     """True for Spark's struct for a variant in Arrow: its member `metadata` is marked."""
     if (

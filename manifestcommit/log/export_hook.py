@@ -1,17 +1,18 @@
-"""The registered loaders of what is called from below: the exporter, the gate, and staged jobs.
-[EX2] [EX4] [CK2] [CK5]
+"""Modules that are called from below: the exporter, the gate, staged jobs and the quarantine. Each
+is loaded when it is first needed. [EX2] [EX4] [CK2] [CK5]
 
 `manifestcommit/__init__.py` registers them, so that every process has them; therefore this module
-needs the standard library only. `Exporter` and `Gate` of `table_context` say what the loaders
-return.
+needs the standard library only. `Exporter` and `Gate` of `table_context` say what two of them have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-_registered: dict[str, Callable[[], Any]] = {}
+_registered: dict[str, str] = {}
 _WITHOUT = {
     "exporter": "exports can be neither made nor protected from gc",
     "gate": "rows cannot be checked against the constraints of a table",
@@ -20,17 +21,17 @@ _WITHOUT = {
 }
 
 
-def register(loader: Callable[[], Any], what: str = "exporter") -> None:
-    """Set a loader of this process. It is called when what it loads is first needed."""
-    _registered[what] = loader
+def register(**modules: str) -> None:
+    """Set the modules of this process, by their names."""
+    _registered.update(modules)
 
 
 def registered(what: str = "exporter") -> Callable[[], Any]:
-    """The loader. RuntimeError without one: gc would delete files that an export shows, commits
+    """What loads it. RuntimeError without one: gc would delete files that an export shows, commits
     would leave exports behind, or rows unchecked. [EX2] [EX4] [CK2]"""
     if what not in _registered:
         raise RuntimeError(
             f"no {what} is registered: {_WITHOUT[what]}. "
             "`manifestcommit/__init__.py` registers one: reinstall manifestcommit"
         )
-    return _registered[what]
+    return partial(import_module, _registered[what])

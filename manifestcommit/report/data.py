@@ -111,23 +111,6 @@ class GcRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest versions, reduced. first, last: the versions that were read; oldest: the oldest
-    readable one; commits: the newest; commit_count: of all that were read."""
-
-    first: int
-    last: int
-    oldest: int
-    buckets: tuple[Bucket, ...]
-    commits: tuple[CommitRow, ...]
-    commit_count: int
-    operations: dict[str, int]
-    conflicts: int
-    retries: int
-    schema_changes: tuple[SchemaChange, ...]
-    more_schema_changes: int
-
-
 class FilesView(msgspec.Struct, frozen=True, kw_only=True):
     """Live files, reduced. partitions: the largest; others: the rest in one; counted: the files
     that were read, which may be fewer than the table has."""
@@ -140,47 +123,41 @@ class FilesView(msgspec.Struct, frozen=True, kw_only=True):
     partitioned: bool
 
 
-class ReportData(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page shows. made_at: microseconds since the epoch; tags: (name, version),
-    those of the versions read first; constraints: (name, condition); jobs: that wait; exports: by
-    format [EX2]; gc: None: it was not asked for."""
-
-    url: str
-    made_at: int
-    snapshot: Snapshot
-    constraints: tuple[tuple[str, str], ...]
-    tags: tuple[tuple[str, int], ...]
-    history: HistoryView
-    file_view: FilesView
-    sources: tuple[SourceRow, ...]
-    jobs: tuple[JobInfo, ...]
-    job_states: dict[str, int]
-    exports: Mapping[str, ExportLag]
-    gc: tuple[GcRow, ...] | None
-
-
-class HistoryReducer:
-    """Takes versions newest first, one at a time, and keeps what a report shows of them."""
+class HistoryView:
+    """The newest versions, reduced: takes them newest first, one at a time, and keeps what a report
+    shows. first, last: the versions that were read; oldest: the oldest readable one; commits: the
+    newest; commit_count: of all that were read."""
 
     def __init__(self, head: Snapshot, last: int, url: str) -> None:
         """last: the number of versions that will be read at most; url: of the table."""
         self._url = url
-        self._high, self._oldest = head.version, head.expired
+        self.first, self.last, self.oldest = head.version + 1, head.version, head.expired
         self._low = max(head.expired, head.version - last + 1)
-        self._count = self._high - self._low + 1
+        self._count = head.version - self._low + 1
         self._buckets: dict[int, Bucket] = {}
-        self._commits: list[CommitRow] = []
+        self.commits: list[CommitRow] = []
         self._operations: Counter[str] = Counter()
-        self._commit_count = self._conflicts = self._retries = self._more_changes = 0
-        self._changes: list[SchemaChange] = []
+        self.commit_count = self.conflicts = self.retries = self.more_schema_changes = 0
+        self.schema_changes: list[SchemaChange] = []
         self._newer: Snapshot | None = None
-        self._read = head.version + 1
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        """What charts show, the oldest first."""
+        return [self._buckets[at] for at in sorted(self._buckets)]
+
+    @property
+    def operations(self) -> dict[str, int]:
+        """How many commits did what, the most first."""
+        return dict(self._operations.most_common())
 
     def add(self, snapshot: Snapshot) -> None:
         """Take the next older version."""
         if self._newer is not None:
             self._note_change(snapshot.schema, self._newer)
-        self._newer, self._read = snapshot, snapshot.version
+        self._newer, self.first = snapshot, snapshot.version
+        if snapshot.version == 1:
+            self._note_change(NO_COLUMNS, snapshot)
         bucket = self._bucket(snapshot)
         bucket.first = snapshot.version
         together = partners_text(joint_of(snapshot, self._url), self._url)[:_TEXT]
@@ -193,11 +170,11 @@ class HistoryReducer:
             self._operations[name] += 1
             bucket.conflicts += summary.conflicts
             bucket.retries += summary.retries
-            self._conflicts += summary.conflicts
-            self._retries += summary.retries
-            self._commit_count += 1
-            if len(self._commits) < COMMITS:
-                self._commits.append(
+            self.conflicts += summary.conflicts
+            self.retries += summary.retries
+            self.commit_count += 1
+            if len(self.commits) < COMMITS:
+                self.commits.append(
                     CommitRow(
                         version=snapshot.version,
                         committed_at=snapshot.committed_at,
@@ -216,24 +193,6 @@ class HistoryReducer:
                     )
                 )
 
-    def view(self) -> HistoryView:
-        """The result, once all versions were added."""
-        if self._newer is not None and self._newer.version == 1:
-            self._note_change(NO_COLUMNS, self._newer)
-        return HistoryView(
-            first=self._read,
-            last=self._high,
-            oldest=self._oldest,
-            buckets=tuple(self._buckets[at] for at in sorted(self._buckets)),
-            commits=tuple(self._commits),
-            commit_count=self._commit_count,
-            operations=dict(self._operations.most_common()),
-            conflicts=self._conflicts,
-            retries=self._retries,
-            schema_changes=tuple(self._changes),
-            more_schema_changes=self._more_changes,
-        )
-
     def _bucket(self, snapshot: Snapshot) -> Bucket:
         at = (snapshot.version - self._low) * min(BUCKETS, self._count) // self._count
         if at not in self._buckets:
@@ -251,12 +210,12 @@ class HistoryReducer:
         after = newer.schema
         if before == after:
             return
-        if len(self._changes) >= CHANGES:
-            self._more_changes += 1
+        if len(self.schema_changes) >= CHANGES:
+            self.more_schema_changes += 1
             return
         lines = list(differing_columns(before, after))
         if lines:
-            self._changes.append(
+            self.schema_changes.append(
                 SchemaChange(
                     version=newer.version,
                     committed_at=newer.committed_at,
@@ -288,6 +247,25 @@ def differing_columns(before: Schema, after: Schema) -> Iterator[tuple[str, str]
 
 def _column(field: Field) -> str:
     return f"{field.name[:200]}: {type_text(field.type)[:200]}"
+
+
+class ReportData(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page shows. made_at: microseconds since the epoch; tags: (name, version),
+    those of the versions read first; constraints: (name, condition); jobs: that wait; exports: by
+    format [EX2]; gc: None: it was not asked for."""
+
+    url: str
+    made_at: int
+    snapshot: Snapshot
+    constraints: tuple[tuple[str, str], ...]
+    tags: tuple[tuple[str, int], ...]
+    history: HistoryView
+    file_view: FilesView
+    sources: tuple[SourceRow, ...]
+    jobs: tuple[JobInfo, ...]
+    job_states: dict[str, int]
+    exports: Mapping[str, ExportLag]
+    gc: tuple[GcRow, ...] | None
 
 
 class FilesReducer:
@@ -383,10 +361,9 @@ def read_report(
     assert head is not None  # the version by which the jobs were judged
     snapshot = head.snapshot
     behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
-    reducer = HistoryReducer(snapshot, last, ctx.store.url)
+    history = HistoryView(snapshot, last, ctx.store.url)
     for each in itertools.islice(walk_back(ctx.store, head), last):
-        reducer.add(each.snapshot)
-    history = reducer.view()
+        history.add(each.snapshot)
     tags = [(name, tag.version) for name, tag in snapshot.tags.items()]
     tags.sort(key=lambda tag: (-tag[1], tag[0]))
     return ReportData(

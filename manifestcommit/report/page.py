@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ..display import age, counted, cut
+from ..display import age, counted, cut, size_text
 from ..errors import UsageError
 from ..version import __version__, install
 from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData, others_text
@@ -110,18 +110,6 @@ def by_kind(operations: Mapping[str, int]) -> dict[str, int]:
     for operation, count in operations.items():
         sums[kind_of(operation)] += count
     return {kind: sums[kind] for kind in KINDS if sums[kind]}
-
-
-def size_text(size_bytes: float) -> str:
-    """`999 B`, `1.5 kB`, `12.3 GB`."""
-    size, sign = abs(size_bytes), "-" if size_bytes < 0 else ""
-    if size < 1000:
-        return f"{sign}{size:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size /= 1000
-        if size < 999.95:
-            return f"{sign}{size:.1f} {unit}"
-    return f"{sign}{size / 1000:,.1f} PB"
 
 
 def count_text(count: float) -> str:
@@ -246,11 +234,7 @@ def _panel(
 
 
 def _tags(
-    chart: Chart,
-    history: HistoryView,
-    tags: Sequence[tuple[str, int]],
-    top: float,
-    bottom: float,
+    chart: Chart, history: HistoryView, tags: Sequence[tuple[str, int]], top: float, bottom: float
 ) -> None:
     """A line for each of the newest tags, and its name where there is room."""
     starts = {bucket.first: at for at, bucket in enumerate(history.buckets)}

@@ -123,7 +123,7 @@ def write_parts(
 
 def _count(chunk: Chunk, spark: SparkSession) -> int:
     """How many parts: one for each core, unless they were too small or too large."""
-    from ..spark.versions import is_connect
+    from ..spark.features import is_connect
 
     cores = _CORES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(1, min(cores, chunk.bytes // _LEAST_BYTES), -(-chunk.bytes // _MOST_BYTES))

@@ -37,10 +37,10 @@ from ..format.fields import Schema
 from ..format.values import arrow_schema
 from ..rows.clauses import evaluating as evaluating_here
 from ..rows.clauses import mask_of, session_of
+from .features import check_pandas, is_connect, query_loggers, sound
 from .scan import relaxed, spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
 from .tasks import Batches, mapped, raising_ours
-from .versions import check_pandas, is_connect, query_loggers, sound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -155,29 +155,16 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     given: Any
     schema: Schema
 
-    def matching(self, df: DataFrame) -> DataFrame:
-        """The rows for which it is true. [RC2]"""
+    def matching(self, df: DataFrame, *, others: bool = False) -> DataFrame:
+        """The rows for which it is true, or every other row: a condition that is null for a row
+        does not select it. Tasks evaluate a pyarrow expression, as this process does where it reads
+        without Spark. [RC2] [RD7]"""
         if isinstance(self.given, pc.Expression):
-            return _filtered(df, self.given, self.schema)
-        return df.filter(self.given)
-
-    def others(self, df: DataFrame) -> DataFrame:
-        """Every other row: a condition that is null for a row does not select it. [RC2]"""
-        if isinstance(self.given, pc.Expression):
-            return _filtered(df, self.given, self.schema, others=True)
-        return df.filter(~F.coalesce(self.given, F.lit(False)))
-
-
-def _filtered(
-    df: DataFrame, expression: pc.Expression, schema: Schema, *, others: bool = False
-) -> DataFrame:
-    """The rows for which a pyarrow expression is true, or all others: tasks evaluate it, as this
-    process does where it reads without Spark. [RD7]"""
-    check_pandas("a pyarrow expression as a condition uses")
-    columns = arrow_of(schema)
-    return mapped(
-        df, partial(_matching, spark_order(expression, columns), columns, others), df.schema
-    )
+            check_pandas("a pyarrow expression as a condition uses")
+            columns = arrow_of(self.schema)
+            form = spark_order(self.given, columns)
+            return mapped(df, partial(_matching, form, columns, others), df.schema)
+        return df.filter(~F.coalesce(self.given, F.lit(False)) if others else self.given)
 
 
 @contextmanager

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from ..errors import UsageError
 from ..filter.predicate import Predicate, columns_of, is_understood
@@ -30,10 +24,10 @@ from ..rows.read_changes import Plan, VersionChange, bytes_of, parts_of, rows_of
 from ..scan.arrow_dataset import constants_in
 from ..scan.engine_readers import folders_in
 from ..store import StorageOptions, open_store
-from .scan import check_running, fitted, marked, quoted, read_files, spark_schema
+from .features import InputPartition, arrow_schema_of
+from .scan import check_running, files_in, fitted, marked, quoted, read_files, spark_schema
 from .spark_internals import has_stopped_a_session
 from .tasks import check_reachable, rows_of
-from .versions import InputPartition, arrow_schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,9 +64,9 @@ def read_snapshot(
     snapshot: Snapshot,
     entries: pa.Table,
     *,
-    columns: list[str] | str | None,
-    filter: Any,
-    predicate: Predicate | None,
+    columns: list[str] | str | None = None,
+    filter: Any = None,
+    predicate: Predicate | None = None,
     storage_options: Mapping[str, Any] | None,
 ) -> DataFrame:
     """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""
@@ -82,16 +76,13 @@ def read_snapshot(
     wanted = (
         None if columns is None else [evolution.find_column(schema, name).name for name in columns]
     )
-    files = list(
-        zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
-    )
     # what a job of ours wrote has no float statistics in its footers
     only_own = entries.column("digest").null_count == 0
     has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     df = read_files(
         spark,
         url,
-        files,
+        files_in(entries),
         schema,
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,

@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType
 
 from ..errors import UsageError
 from ..files.writer import WritePlan
@@ -35,17 +28,11 @@ from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
-from .conditions import (
-    arrow_of,
-    check_repeatable,
-    evaluating,
-    side_of,
-    understand,
-)
+from .conditions import arrow_of, check_repeatable, evaluating, side_of, understand
 from .dataframe import read_snapshot
-from .scan import check_running, marks_of, nullable, quoted, read_files, spark_schema
+from .features import frame_of, is_connect, sound
+from .scan import check_running, files_in, marks_of, nullable, quoted, read_files, spark_schema
 from .tasks import check_reachable, mapped, raising_ours
-from .versions import frame_of, is_connect, sound
 from .writing import write_dataframe
 
 if TYPE_CHECKING:
@@ -55,13 +42,11 @@ _MOST_AT_ONCE = 64  # concurrent Spark jobs of one task each
 _AT_ONCE = 8  # if the session does not say how many tasks it runs
 
 
+Options = Mapping[str, Any] | None
+
+
 def read_entries(
-    spark: SparkSession,
-    url: str,
-    snapshot: Snapshot,
-    entries: pa.Table,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
+    spark: SparkSession, url: str, snapshot: Snapshot, entries: pa.Table, options: Options
 ) -> DataFrame:
     """Every row of exactly these entries in the snapshot's columns, each value as stored, or an
     error; never fewer rows. [SP4] [DF4]
@@ -71,23 +56,14 @@ def read_entries(
     """
     # values are rewritten as they are read
     snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
-    return read_snapshot(
-        spark,
-        url,
-        snapshot,
-        entries,
-        columns=None,
-        filter=None,
-        predicate=None,
-        storage_options=storage_options,
-    )
+    return read_snapshot(spark, url, snapshot, entries, storage_options=options)
 
 
 def rewriter(
     spark: SparkSession,
     *,
     sort_by: Sequence[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options = None,
 ) -> Rewrite:
     """A function that rewrites groups of files, each in a Spark job of one task, as many
     concurrently as the session has room for. [GC11]
@@ -100,9 +76,8 @@ def rewriter(
 
     def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
         def one(group: Rewriting) -> NewFiles:
-            df = read_entries(
-                spark, group.plan.url, snapshot, group.entries, storage_options=storage_options
-            ).coalesce(1)
+            df = read_entries(spark, group.plan.url, snapshot, group.entries, storage_options)
+            df = df.coalesce(1)
             if sort_by:
                 df = df.sortWithinPartitions(*(quoted(name) for name in sort_by))
             return write_dataframe(df, group.plan, storage_options=storage_options)
@@ -111,9 +86,6 @@ def rewriter(
             yield from pool.map(one, groups)
 
     return rewrite
-
-
-Options = Mapping[str, Any] | None
 
 
 def spark_data(ctx: TableContext, df: DataFrame, *, storage_options: Options) -> NewRows:
@@ -163,7 +135,7 @@ class Deleting(NamedTuple):
 
     def remaining(self, df: DataFrame) -> DataFrame:
         """The rows that are left of files, with their new values."""
-        left: DataFrame = self.condition.form.others(df)
+        left: DataFrame = self.condition.form.matching(df, others=True)
         return left
 
 
@@ -207,11 +179,10 @@ class SparkRows:
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
-        files = zip(*(entries.column(name).to_pylist() for name in ("path", "bytes")), strict=True)
         df = read_files(
             self._spark,
             self._ctx.store.url,
-            list(files),
+            files_in(entries),
             schema,
             columns=list(rule.columns),
             name_column=path,
@@ -222,7 +193,7 @@ class SparkRows:
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
         url, plan = self._ctx.store.url, change.plan(sources=ranges_of(entries))
-        df = read_entries(self._spark, url, change.snapshot, entries, storage_options=self._options)
+        df = read_entries(self._spark, url, change.snapshot, entries, self._options)
         new = write_dataframe(rule.remaining(df), plan, storage_options=self._options)
         return new.register(change), None
 
@@ -396,14 +367,14 @@ class SparkMatch:
             ),
         )
 
-    def _source(self, columns: Sequence[str] | None = None) -> DataFrame:
+    def _source(self, columns: Sequence[str] = ()) -> DataFrame:
         """The source as it was written: these columns of it, or all, each value as stored."""
         return read_files(
             self._spark,
             self._change.ctx.store.url,
             [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
             unpadded(self._staged.plan.schema),
-            columns=None if columns is None else list(columns),
+            columns=columns,
             storage_options=self._options,
         )
 

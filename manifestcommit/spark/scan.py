@@ -33,9 +33,7 @@ from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..store import StorageOptions, open_store
-from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
-from .tasks import StoreSource, check_reachable, registered_name, rows_of
-from .versions import (
+from .features import (
     UNREAD_TYPES,
     DataSourceReader,
     InputPartition,
@@ -44,6 +42,8 @@ from .versions import (
     has,
     is_connect,
 )
+from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
+from .tasks import StoreSource, check_reachable, registered_name, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +67,26 @@ class FileGroup(InputPartition):
     constants: Constants = Constants()  # noqa: RUF009  # frozen
 
 
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What tasks are to read. files: (path, size in bytes); columns: of `schema`, None: all;
+    name_column: one more, for the path of each row's file."""
+
+    url: str
+    files: tuple[tuple[str, int], ...] = ()
+    schema: Schema
+    columns: tuple[str, ...] | None = None
+    constants: Constants = Constants()
+    name_column: str | None = None
+
+    @property
+    def struct(self) -> StructType:
+        """The columns as Spark shows them."""
+        struct = spark_schema(self.schema)
+        chosen = list(struct) if self.columns is None else [struct[name] for name in self.columns]
+        more = [] if self.name_column is None else [StructField(self.name_column, StringType())]
+        return StructType([*chosen, *more])
+
+
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
     table's columns). [SP4]
@@ -75,42 +95,28 @@ class FilesReader(DataSourceReader):
     DataFrame. [SP12]
     """
 
-    def __init__(
-        self,
-        url: str,
-        files: Sequence[tuple[str, int]],
-        schema: Schema,
-        struct: StructType,
-        *,
-        constants: Constants = Constants(),  # noqa: B008  # frozen
-        name_column: str | None = None,
-        storage_options: StorageOptions,
-    ) -> None:
-        """name_column: a column of `struct` for the path of each row's file, if there is one."""
-        names = {field.name: field.file_name for field in schema.fields}
-        if name_column is not None:
-            names[name_column] = _NAME
-        self.url = url
-        self.files = tuple(files)
-        self.schema = schema
-        self.struct = struct
-        self.constants = constants
-        self.storage_options = storage_options
+    def __init__(self, plan: ReadPlan, struct: StructType, storage_options: StorageOptions) -> None:
+        names = {field.name: field.file_name for field in plan.schema.fields}
+        if plan.name_column is not None:
+            names[plan.name_column] = _NAME
+        self.plan, self.struct, self.storage_options = plan, struct, storage_options
         self.file_names = tuple(names[field.name] for field in struct.fields)
 
     def __getstate__(self) -> dict[str, Any]:
         # otherwise every task would carry the whole list; each gets its group
-        return {**self.__dict__, "files": (), "constants": None}
+        plan = msgspec.structs.replace(self.plan, files=(), constants=Constants())
+        return {**self.__dict__, "plan": plan}
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FileGroup(group, self.constants.of(group)) for group in pack(self.files)]
+        constants = self.plan.constants
+        return [FileGroup(group, constants.of(group)) for group in pack(self.plan.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
             return
-        store, constants = open_store(self.url, self.storage_options), partition.constants
+        url, constants = self.plan.url, partition.constants
         target = arrow_schema_of(self.struct)
-        types = {field.file_name: field.type for field in self.schema.fields}
+        types = {field.file_name: field.type for field in self.plan.schema.fields}
 
         def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:
             present = set(file.schema_arrow.names)
@@ -133,17 +139,23 @@ class FilesReader(DataSourceReader):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
-                    raise damaged_file(self.url, portion.path, error) from error
+                    raise damaged_file(url, portion.path, error) from error
                 raise
 
         portions = read_ahead(
-            store,
+            open_store(url, self.storage_options),
             partition.files,
             choose,
             all_columns=types.keys() <= set(self.file_names),
             footers=constants.footers,
         )
         yield from decode_ahead(portions, decode)
+
+
+def files_in(entries: pa.Table) -> tuple[tuple[str, int], ...]:
+    """The path and the size of each."""
+    columns = (entries.column(name).to_pylist() for name in ("path", "bytes"))
+    return tuple(zip(*columns, strict=True))
 
 
 def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
@@ -301,7 +313,7 @@ def read_files(
     open_store(root_url, given).check_files(path for path, _ in files)
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
-    plan = _ReadPlan(
+    plan = ReadPlan(
         url=root_url,
         files=tuple(files),
         schema=schema,
@@ -489,32 +501,16 @@ class PlannedRead(StoreSource):
     format_name = FORMAT
 
     def schema(self) -> StructType:
-        plan = self._plan()
-        struct = spark_schema(plan.schema)
-        chosen = list(struct) if plan.columns is None else [struct[name] for name in plan.columns]
-        return StructType(
-            chosen
-            if plan.name_column is None
-            else [*chosen, StructField(plan.name_column, StringType())]
-        )
+        return self._plan().struct
 
     def reader(self, schema: StructType) -> FilesReader:
-        plan = self._plan()
-        return FilesReader(
-            plan.url,
-            plan.files,
-            plan.schema,
-            schema,
-            constants=plan.constants,
-            name_column=plan.name_column,
-            storage_options=self.storage_options,
-        )
+        return FilesReader(self._plan(), schema, self.storage_options)
 
-    def _plan(self) -> _ReadPlan:
+    def _plan(self) -> ReadPlan:
         try:
             packed = base64.b64decode(self.options["plan"], validate=True)
             return msgspec.json.decode(
-                zstandard.ZstdDecompressor().decompress(packed), type=_ReadPlan
+                zstandard.ZstdDecompressor().decompress(packed), type=ReadPlan
             )
         # also by msgspec; nothing in an option is ever executed [SE2]
         except (KeyError, ValueError, zstandard.ZstdError) as error:
@@ -525,39 +521,20 @@ class PlannedRead(StoreSource):
             ) from error
 
 
-class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    url: str
-    files: tuple[tuple[str, int], ...]
-    schema: Schema
-    columns: tuple[str, ...] | None
-    constants: Constants = Constants()
-    name_column: str | None = None
-
-
 def _read_in_tasks(
-    spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions
+    spark: SparkSession, plan: ReadPlan, storage_options: StorageOptions
 ) -> DataFrame:
+    if not has("format"):  # no Python data sources [SP45]
+        reader = FilesReader(plan, plan.struct, storage_options)
+        return rows_of(spark, reader.partitions(), reader.read, plan.struct, storage_options)
     packed = base64.b64encode(
         zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
     ).decode()
-    if not has("format"):
-        return _read_without_source(spark, packed, storage_options)
     return (
         spark.read.format(registered_name(spark, PlannedRead, storage_options))
         .option("plan", packed)
         .load()
     )
-
-
-def _read_without_source(
-    spark: SparkSession, packed: str, storage_options: StorageOptions
-) -> DataFrame:
-    """The same where Spark has no Python data sources. [SP45]"""
-    source = PlannedRead(options={"plan": packed})
-    struct = source.schema()
-    reader = source.reader(struct)
-    reader.storage_options = storage_options
-    return rows_of(spark, reader.partitions(), reader.read, struct, storage_options)
 
 
 _ALIAS = f"{MARK}:"

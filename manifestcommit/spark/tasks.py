@@ -37,8 +37,8 @@ from ..errors import (
     UsageError,
 )
 from ..store import StorageOptions
+from .features import DataSource, check_pandas
 from .spark_internals import broadcast_threshold_bytes, has_java_session, java_session, jvm
-from .versions import DataSource, check_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,12 +190,7 @@ def with_options(
     return type(
         source.__name__,
         (source,),
-        {
-            "__module__": _NOWHERE,
-            "format_name": name,
-            "storage_options": options,
-            "author": author,
-        },
+        {"__module__": _NOWHERE, "format_name": name, "storage_options": options, "author": author},
     )
 
 
@@ -249,9 +244,7 @@ def message_rows(df: DataFrame, write: Callable[[Batches], bytes]) -> DataFrame:
 
 
 def mapped(
-    df: DataFrame,
-    make: Callable[[Batches], Iterator[pa.RecordBatch]],
-    struct: StructType | str,
+    df: DataFrame, make: Callable[[Batches], Iterator[pa.RecordBatch]], struct: StructType | str
 ) -> DataFrame:
     """A DataFrame of what `make` yields for the rows of each task, which have their names there."""
     # Spark takes a dot in a column's name for a member's
@@ -289,9 +282,7 @@ def _without_doubts_about_pandas() -> Iterator[None]:
 
 
 def _named(
-    names: tuple[str, ...],
-    make: Callable[[Batches], Iterator[pa.RecordBatch]],
-    batches: Batches,
+    names: tuple[str, ...], make: Callable[[Batches], Iterator[pa.RecordBatch]], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     yield from make(batch.rename_columns(list(names)) for batch in batches)
 

@@ -27,10 +27,7 @@ from pyspark.sql import functions as F
 from ..commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from ..errors import StoreError, UsageError
 from ..files.writer import DataFileWriter, WritePlan
-from ..format.codec import (
-    compress,
-    decompress,
-)
+from ..format.codec import compress, decompress
 from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
 from ..log.manifests import ManifestReader, put_manifest
@@ -38,13 +35,15 @@ from ..rows.row_change import NewFiles
 from ..runtime.environment import Env
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
-from .spark_internals import (
-    has_thread_of_its_own,
-    java_frame,
-    java_rdd,
-    jvm,
-    settings_of,
+from .features import (
+    NEWER_PATTERNS,
+    WriterCommitMessage,
+    check_feature,
+    check_pandas,
+    is_connect,
+    sound,
 )
+from .spark_internals import has_thread_of_its_own, java_frame, java_rdd, jvm, settings_of
 from .tasks import (
     check_can_write,
     check_reachable,
@@ -53,14 +52,6 @@ from .tasks import (
     messages_of,
     raising_ours,
     unlogged,
-)
-from .versions import (
-    NEWER_PATTERNS,
-    WriterCommitMessage,
-    check_feature,
-    check_pandas,
-    is_connect,
-    sound,
 )
 
 if TYPE_CHECKING:
@@ -189,8 +180,6 @@ def _share(df: DataFrame) -> int | None:
 def _is_plain(df: DataFrame) -> bool:
     """Whether nothing else in the query sends batches to Python, as far as visible; False if this
     Spark has other internals."""
-    from py4j.protocol import Py4JError
-
     try:
         return _has_no_python(df)
     except (Py4JError, TypeError):  # either error is raised for a missing name

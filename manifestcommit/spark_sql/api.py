@@ -75,7 +75,7 @@ def sql(
     A query reads each table at one version for the whole statement, the newest one by default.
     Statements that change a table are this library's own operations, atomic and with typed
     outcomes: INSERT, DELETE, UPDATE, MERGE, ALTER TABLE. What is not understood is refused before
-    anything is done. Other names are Spark's.
+    anything is done. Other names are Spark's. Other arguments and errors are as for `write`.
 
     Args:
         spark: the session.
@@ -89,8 +89,6 @@ def sql(
             query reads.
         publish: False stages what INSERT, DELETE, UPDATE and MERGE do: `Staged` opens it by
             `job_id` of what is returned; by default True.
-        message: as for `write`, for statements that commit; by default none.
-        metadata: as for `write`, likewise; by default none.
         storage_options: what reaches the object stores of paths in the statement; by default the
             environment.
 
@@ -102,12 +100,6 @@ def sql(
             argument does not belong to it.
         TableNotFoundError: there is no table at a path.
         VersionNotFoundError: there is no such version or tag.
-        SchemaMismatchError: rows do not fit the table.
-        CommitConflictError: as for `write` and the methods of `Table`.
-        KeyReusedError: the key was committed with another declaration.
-        WatermarkGapError: a range starts after the current watermark.
-        WatermarkOverlapError: a range starts before the current watermark.
-        OutcomeUnknownError: the store did not say whether it was committed.
 
     Example:
         `sql(spark, "INSERT INTO flights SELECT * FROM staged", key="flights:2013-01-02")`

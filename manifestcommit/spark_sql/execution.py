@@ -35,9 +35,9 @@ from ..format.snapshot import Snapshot
 from ..format.values import integer_range
 from ..rows.clauses import Delete, Insert, Update
 from ..runtime.outcome import Outcome
+from ..spark.features import check_feature
 from ..spark.scan import check_running, marks_of, quoted
 from ..spark.spark_internals import session_of
-from ..spark.versions import check_feature
 from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark
@@ -57,8 +57,6 @@ from .queries import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from ..format.snapshot import Snapshot
 
 _PATHS = "manifestcommit"  # before a path, as in manifestcommit.`/lake/flights`
 _LOCK = threading.Lock()
@@ -392,11 +390,6 @@ class Execution:
             options |= {"mode": "overwrite", "overwrite": "dynamic" if dynamic else None}
         return self._write(df, place, **options)
 
-    def delete(self, statement: sql.Delete) -> Outcome:
-        place = self._names.changed(statement.target)
-        spark = self._needed("where", statement.where, self._reads.snapshot(place))
-        return self._noted(place).delete(statement.where, spark=spark, **self._declared)
-
     def merge(self, statement: sql.Merge) -> Outcome:
         place = self._names.changed(statement.target)
         snapshot, table = self._reads.snapshot(place), self._noted(place)
@@ -424,8 +417,11 @@ class Execution:
         return table.merge(source, statement.on, spark=self._spark, **found, **self._declared)
 
     def call(self, statement: sql.Call) -> Any:
-        method = getattr(self._noted(self._names.changed(statement.target)), statement.method)
-        return method(*statement.arguments, **statement.options, **self._declared)
+        place, options = self._names.changed(statement.target), dict(statement.options)
+        if statement.method == "delete":
+            options["spark"] = self._needed("where", statement.arguments[0], place)
+        method = getattr(self._noted(place), statement.method)
+        return method(*statement.arguments, **options, **self._declared)
 
     def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
         given = {**options, **self._declared, **self._note}
@@ -436,16 +432,15 @@ class Execution:
         """The table, whose commits carry the note of the call."""
         return place.table().noting(**self._note)
 
-    def _needed(self, name: str, condition: str, snapshot: Snapshot) -> SparkSession | None:
+    def _needed(self, name: str, condition: str, place: Place) -> SparkSession | None:
         """This session, where only Spark can evaluate the condition. [RC8]"""
-        here, _ = without_spark(name, condition, snapshot, self._spark)
+        here, _ = without_spark(name, condition, self._reads.snapshot(place), self._spark)
         return self._spark if is_for_spark(here) else None
 
 
 _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
     sql.Select: Execution.select,
     sql.Insert: Execution.insert,
-    sql.Delete: Execution.delete,
     sql.Merge: Execution.merge,
     sql.Call: Execution.call,
 }

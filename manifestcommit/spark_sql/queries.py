@@ -107,17 +107,10 @@ class Scanner:
 
     def name(self) -> Name:
         """A name of one part or several."""
-        parts = [self._part()]
+        parts = [self.column()]
         while self.take("."):
-            parts.append(self._part())
+            parts.append(self.column())
         return tuple(parts)
-
-    def column(self) -> str:
-        """A name of one part."""
-        return self._part()
-
-    def columns(self) -> list[str]:
-        return self.listed(self._part)
 
     def listed(self, item: Callable[[], Any]) -> list[Any]:
         """Items in parentheses, split by commas."""
@@ -175,7 +168,8 @@ class Scanner:
         self.expect_end()
         return found
 
-    def _part(self) -> str:
+    def column(self) -> str:
+        """A name of one part."""
         if self.is_over:
             raise self.unclear()
         token = self._tokens[self._at]

@@ -38,13 +38,6 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     replaced: str | None = None
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to delete."""
-
-    target: Name
-    where: str
-
-
 class When(msgspec.Struct, frozen=True, kw_only=True):
     """A clause of a merge. kind: "update", "delete" or "insert"; values: None: all (`*`)."""
 
@@ -83,7 +76,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
-Statement: TypeAlias = Select | Insert | Delete | Merge | Call
+Statement: TypeAlias = Select | Insert | Merge | Call
 
 # First words of statements that are not done here -> the call that does it.
 _ELSEWHERE = {
@@ -153,7 +146,7 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         where = scanner.until("SELECT", "VALUES", "FROM", "WITH")
         replaced = requalified(where, {target[-1].lower(): ""}, scanner.instead)
     elif scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
-        columns = scanner.columns()
+        columns = scanner.listed(scanner.column)
     if scanner.next_word() not in ("SELECT", "VALUES", "FROM", "WITH", "("):
         raise scanner.unclear()
     query = f"{ctes} {scanner.rest()}".strip()
@@ -179,10 +172,8 @@ def _delete(scanner: Scanner) -> Statement:
     target, sides = _target(scanner, ("WHERE",))
     where = scanner.rest() if scanner.take("WHERE") else None
     scanner.expect_end()
-    return Delete(
-        target=target,
-        where="true" if where is None else requalified(where, sides, scanner.instead),
-    )
+    where = "true" if where is None else requalified(where, sides, scanner.instead)
+    return Call(target=target, method="delete", arguments=(where,))
 
 
 def _update(scanner: Scanner) -> Statement:

@@ -149,10 +149,9 @@ def read_committed(
 
     If gc has deleted its files, reading raises; a read never returns part of a version. Where tasks
     read with pyarrow (on a store that Spark's JVM does not reach) give `columns` and `filter` here:
-    a later `select` or `where` reads all the same.
+    a later `select` or `where` reads all the same. Other arguments are as for `write`.
 
     Args:
-        path: the table path, a local path or a URL.
         version: the version's number; by default the newest. Give at most one of `version`,
             `as_of` and `tag`.
         as_of: a time at which the version was the newest one: a datetime or an ISO 8601 text,
@@ -163,8 +162,6 @@ def read_committed(
             cannot hold a matching row are not handed to Spark.
         spark: the session; by default the active one, or a new one, with a warning in the log
             `manifestcommit.spark`.
-        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
-            environment.
 
     Returns:
         A `pyspark.sql.DataFrame`, which carries the version: an overwrite with its rows conflicts
@@ -203,10 +200,9 @@ def gc(
 
     Nothing else is deleted, whatever runs beside it. The newest versions and tagged versions stay
     readable; orphan files are removed by the second run, a grace period later. One process needs
-    eight bytes of memory for each live file.
+    eight bytes of memory for each live file. Other arguments are as for `write`.
 
     Args:
-        path: the table path, a local path or a URL.
         grace: jobs that began longer ago are fenced (`JobFencedError`), so it must be longer than
             the longest job: a timedelta or a text such as "24h". Prepared jobs have 7 days. By
             default the table's property `gc.grace`, or else "24h".
@@ -221,7 +217,6 @@ def gc(
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.
-        storage_options: what reaches the object store; by default the environment.
 
     Returns:
         What was deleted and what stays.
@@ -248,26 +243,20 @@ def gc(
 def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
     """Commit a prepared or published job: the second of two phases, from any process.
 
-    The job is committed once; all callers see one result.
+    The job is committed once; all callers see one result. After a conflict, and where a range does
+    not start at the watermark, it is still prepared: commit it again when that is resolved, or
+    abort it. Other arguments and errors are as for `write`.
 
     Args:
-        path: the table path, a local path or a URL.
         job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
-        storage_options: what reaches the object store; by default the environment.
 
     Returns:
         The outcome.
 
     Raises:
         JobAbortedError: the job was aborted.
-        JobFencedError: the job was prepared too long ago.
-        CommitConflictError: others committed what it depends on; it is still prepared: commit it
-            again when the conflict is resolved, or abort it.
-        WatermarkGapError: as for a conflict.
-        WatermarkOverlapError: as for a conflict.
         TableNotFoundError: there is no table at the path.
         UsageError: the id is not of a job of this table.
-        OutcomeUnknownError: the store did not say whether it was committed: call it again.
 
     Spec: AB3, CM10.
     """

@@ -21,12 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from ..commits.two_phase import list_jobs
-from ..errors import (
-    CorruptMetadataError,
-    DataFileMissingError,
-    UnsupportedFormatError,
-    UsageError,
-)
+from ..errors import CorruptMetadataError, DataFileMissingError, UnsupportedFormatError, UsageError
 from ..export.avro import read_rows
 from ..files.foreign_footer import open_foreign
 from ..filter.predicate import columns_of, may_match

@@ -124,11 +124,14 @@ def _with_our_error(method: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-class Rows(list[dict[str, Any]]):
-    """A list of dicts that prints as a table: the first rows, and how many more there are."""
+class History(list[dict[str, Any]]):
+    """Commits, newest first, with a column for whatever is known of any of them: a list that prints
+    as a table, the first rows and how many more there are. url: the table's, by which tables that
+    committed with it are named."""
 
-    columns: Sequence[str] = ()
-    narrow: Sequence[str] = ()  # columns that a narrow page does without, the first one first
+    url = ""
+    # columns that a narrow page does without, the first one first
+    narrow = ("metadata", "-files", "job", "author", "total rows", "+files")
 
     def __repr__(self) -> str:
         names = [name for name in self.columns if name not in self.narrow[:3]]
@@ -142,21 +145,9 @@ class Rows(list[dict[str, Any]]):
         for row in islice(self, ROWS):
             yield [self.value(row, name) for name in names]
 
-    def value(self, row: Mapping[str, Any], name: str) -> Any:
-        """The content of a cell."""
-        value = row.get(name) if isinstance(row, Mapping) else row
-        return "" if value is None else value
-
-
-class History(Rows):
-    """Commits, newest first, with a column for whatever is known of any of them. url: the table's,
-    by which tables that committed with it are named."""
-
-    url = ""
-    narrow = ("metadata", "-files", "job", "author", "total rows", "+files")
-
     @property
-    def columns(self) -> Sequence[str]:  # type: ignore[override]  # read only, too
+    def columns(self) -> Sequence[str]:
+        """The names of the columns that are shown."""
         commits = [row for row in self if isinstance(row, Mapping)]
         known = [shown for name, shown in _KNOWN.items() if any(row.get(name) for row in commits)]
         return (
@@ -165,6 +156,7 @@ class History(Rows):
         )
 
     def value(self, row: Mapping[str, Any], name: str) -> Any:
+        """The content of a cell."""
         if name in _COUNTS:
             part, count = _COUNTS[name]
             return (row.get(part) or {}).get(count, 0)
@@ -176,7 +168,10 @@ class History(Rows):
             return short_job(row.get(name) or "")
         if name == "together with":
             return partners_text(row.get("joint"), self.url)
-        return said(row, name) if name in SAID else super().value(row, name)
+        if name in SAID:
+            return said(row, name)
+        value = row.get(name) if isinstance(row, Mapping) else row
+        return "" if value is None else value
 
 
 _COUNTS = {

@@ -41,6 +41,7 @@ from ..operations.describe import (
     values,
 )
 from ..operations.verify import VerifyReport, verify
+from ..rows.clauses import Condition as RowsRead
 from ..rows.clauses import (
     evaluating,
     mask_of,
@@ -154,9 +155,15 @@ def predicate_of(
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.conditions import understand as by_spark
-    from ..spark.dataframe import active_session
 
-    return by_spark(spark or active_session(), condition, snapshot.schema, name).predicate
+    return by_spark(session(spark), condition, snapshot.schema, name).predicate
+
+
+def session(spark: SparkSession | None) -> SparkSession:
+    """The one given, the active one, or a new one."""
+    from ..spark.dataframe import active_session  # late: pyspark is an extra
+
+    return spark or active_session()
 
 
 def check_spark(name: str, condition: Any) -> None:
@@ -619,7 +626,6 @@ class TableReads:
                 has the name of one of those three; rows cannot be distinguished by `on`.
             SnapshotExpiredError: a version from `start_version` on was expired; it names the oldest
                 one from which changes can be read.
-            VersionNotFoundError: one of the versions does not exist.
             SchemaMismatchError: files of a version between cannot be read as the columns of
                 `end_version`, which a rollback brought back.
 
@@ -716,8 +722,6 @@ class TableReads:
 
         Raises:
             UsageError: `start_version` is newer than `end_version`.
-            SnapshotExpiredError: one of them was expired.
-            VersionNotFoundError: one of them does not exist.
 
         Spec: RD8.
         """
@@ -806,9 +810,6 @@ class TableReads:
 
         Returns:
             The numbers.
-
-        Raises:
-            UsageError: an end is neither a whole number nor a text.
 
         Spec: WM1.
         """
@@ -927,11 +928,11 @@ class TableReads:
         spark: SparkSession | None,
     ) -> DataFrame:
         predicate = predicate_of("filter", filter, snapshot, spark)
-        from ..spark.dataframe import active_session, read_snapshot  # late: pyspark is an extra
+        from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)
         return read_snapshot(
-            spark or active_session(),
+            session(spark),
             self.url,
             snapshot,
             entries,
@@ -955,6 +956,65 @@ class TableReads:
             schema = pa.schema([schema.field(name) for name in columns])
         mark = arrow_metadata(mark_of(snapshot.table_id, self.url, snapshot.version))
         return found.cast(schema).replace_schema_metadata(mark)
+
+
+class StateReads:
+    """Reads the rows of one state of a table, as the methods of `Table` of these names do."""
+
+    _state: TableReads
+    _at: int | None = None  # its version; None: the newest
+    _read: RowsRead | None = None  # which of its rows; None: all
+
+    def dataset(self) -> ds.Dataset:
+        """Open it as a pyarrow dataset, as `Table.dataset` does.
+
+        Returns:
+            A `pyarrow.dataset.Dataset`, which DuckDB, Polars and pandas read, too.
+
+        Spec: RD2, CK5.
+        """
+        rows = self._state.dataset(self._at)
+        return rows if self._read is None else rows.filter(self._read.form)
+
+    @checked()
+    def to_arrow(
+        self, columns: list[str] | str | None = None, filter: Condition | None = None
+    ) -> pa.Table:
+        """Read it into memory. Other arguments and errors are as for `Table.to_arrow`.
+
+        Returns:
+            A `pyarrow.Table`.
+
+        Spec: RD2, CK5.
+        """
+        return self._state.to_arrow(columns, self._chosen(filter), self._at)
+
+    @checked()
+    def read(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+    ) -> DataFrame:
+        """Read it with Spark. Other arguments and errors are as for `Table.read`.
+
+        Returns:
+            A `pyspark.sql.DataFrame`.
+
+        Spec: RD2, CK5.
+        """
+        filter = self._chosen(filter)
+        return self._state.read(version=self._at, columns=columns, filter=filter, spark=spark)
+
+    def _chosen(self, filter: Condition | None) -> Condition | None:
+        if self._read is not None and filter is not None:
+            raise UsageError(
+                f"{self._state.url} was read with a filter, {shown(self._read.given)}; filter what "
+                "it returns, or read it again",
+                argument="filter",
+            )
+        return filter if self._read is None else self._read.given
 
 
 def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:

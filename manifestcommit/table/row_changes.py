@@ -7,19 +7,11 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-import pyarrow as pa
-
 from ..errors import UsageError
-from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
-from ..operations import compaction as engine
-from ..operations.compaction import Compaction, CompactionOptions, rewriter
-from ..operations.upkeep_properties import sorting_of
-from ..protocol.compaction_plan import Group
 from ..rows.clauses import (
     Clauses,
     Delete,
@@ -29,7 +21,7 @@ from ..rows.clauses import (
     check_not_empty,
     clause_texts,
 )
-from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, is_for_spark, merge
+from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
 from ..runtime.validation import (
@@ -44,7 +36,7 @@ from ..runtime.validation import (
     rows,
 )
 from ..store import StorageOptions
-from .reading import Condition, check_meaning
+from .reading import Condition, check_meaning, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +169,6 @@ class RowChanges:
             committed, and `kind` is "unchanged".
 
         Raises:
-            CommitConflictError: as for `delete`.
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
 
@@ -280,7 +271,6 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which such a key can lie (the
                 whole table, unless `on` names the partition columns) in each try, as for `delete`,
                 or since `based_on`: run it again.
-            SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice, or twice with the highest value of `by`.
 
         Example:
@@ -346,8 +336,6 @@ class RowChanges:
             What was deleted and inserted.
 
         Raises:
-            CommitConflictError: as for `delete`.
-            SchemaMismatchError: the data does not fit the table.
             UsageError: a row of the data does not match, or the condition cannot be understood.
 
         Example:
@@ -381,59 +369,8 @@ class RowChanges:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
-            from ..spark.dataframe import active_session  # late: pyspark is an extra
-            from ..spark.row_changes import SparkRows
+            from ..spark.row_changes import SparkRows  # late: pyspark is an extra
 
-            return SparkRows(spark or active_session(), self._ctx, self._storage_options)
+            return SparkRows(session(spark), self._ctx, self._storage_options)
 
         return ExecutorChoice(ArrowRows(self._ctx), with_spark, is_given=spark is not None)
-
-
-def compact(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    sort_by: list[str] | str | None,
-    spark: SparkSession | None,
-    storage_options: StorageOptions,
-    progress: Callable[[str], None],
-) -> Compaction:
-    """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
-    snapshot = ctx.open().snapshot
-    columns, aim = _sorting(snapshot, sort_by, aim)
-    if spark is None and not is_for_spark(snapshot.totals.bytes):
-        LOG.info("compact: files are read and rewritten by this process")
-        rewrite = rewriter(ctx, sort_by=columns)
-    else:
-        from ..spark.dataframe import active_session  # late: pyspark is an extra
-        from ..spark.row_changes import rewriter as with_spark
-
-        session = spark or active_session()
-        rewrite = with_spark(session, sort_by=columns, storage_options=storage_options)
-    return engine.compact(ctx, aim, rewrite, progress=progress)
-
-
-def _sorting(
-    snapshot: Snapshot, sort_by: list[str] | str | None, aim: CompactionOptions
-) -> tuple[list[str], CompactionOptions]:
-    """The columns to sort by, asked for or by the table's property, and the goals with them.
-    [GC20]"""
-    fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
-    ids = tuple(field.id for field in fields)
-    return [field.name for field in fields], msgspec.structs.replace(aim, sort_by=ids)
-
-
-def plan_compaction(
-    ctx: TableContext,
-    aim: CompactionOptions,
-    *,
-    sort_by: list[str] | str | None,
-    only_manifests: bool,
-) -> pa.Table:
-    """What a compaction would do now, group by group; nothing is changed. [GC16]"""
-    snapshot = ctx.open().snapshot
-    groups: Iterable[Group] = ()
-    if not only_manifests:
-        _, aim = _sorting(snapshot, sort_by, aim)
-        groups = engine.find_groups(ctx, snapshot, aim)
-    return engine.describe_plan(ctx, snapshot, groups)

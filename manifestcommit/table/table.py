@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,15 +21,18 @@ from ..errors import UsageError
 from ..format import evolution
 from ..format.evolution import Editing, SchemaEdit
 from ..format.fields import Schema
+from ..format.snapshot import Snapshot
 from ..operations import alter
+from ..operations import compaction as engine
 from ..operations import gc as gc_engine
 from ..operations.adopt import Adoption
 from ..operations.adopt import adopt as _adopt
-from ..operations.compaction import Compaction, CompactionOptions, merge_manifests
+from ..operations.compaction import Compaction, CompactionOptions
 from ..operations.gc import GcReport
 from ..operations.rollback import plan_rewind, plan_rollback, settle, tag, undo, untag
-from ..operations.upkeep_properties import retention_of
-from ..protocol.compaction_plan import DEFAULT_MAX_BYTES
+from ..operations.upkeep_properties import retention_of, sorting_of
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
+from ..rows.find import is_for_spark
 from ..rows.row_change import RowOutcome
 from ..rows.where import rewrite_all
 from ..runtime.outcome import Outcome, committed_or_raise
@@ -37,8 +41,8 @@ from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
 from .listing import Listing
-from .reading import Condition, TableReads, check_meaning
-from .row_changes import RowChanges, compact, plan_compaction
+from .reading import Condition, TableReads, check_meaning, session
+from .row_changes import RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
     from ..export.exporter import Export
     from ..job import Path
     from .erasing import Erasure
+
+
+LOG = logging.getLogger("manifestcommit.jobs")
 
 
 class Table(RowChanges, TableReads):
@@ -69,7 +76,8 @@ class Table(RowChanges, TableReads):
 
     Errors of several methods:
 
-    - `UsageError`: an argument is not what is expected; the message names it.
+    - `UsageError`: an argument is not what is expected, such as a column that the table does not
+      have; the message names it.
     - `TableNotFoundError`: there is no table at the path.
     - `VersionNotFoundError`: there is no such version, tag or time, or clocks dispute which version
       the time means: choose one by its number then.
@@ -79,6 +87,11 @@ class Table(RowChanges, TableReads):
     - `JobFencedError`: `based_on`, or what the rows carry, is below the table's fence.
     - `WatermarkGapError`, `WatermarkOverlapError`: a range starts after the current watermark, or
       before it.
+    - `CommitConflictError`: others changed meanwhile what the call depends on, each time that it
+      tried.
+    - `SchemaMismatchError`: data does not fit the table.
+    - `UnsupportedTypeError`: values of a type cannot be stored, or a format of exports lacks it.
+    - `StoreError`: the store failed; call it again.
     - `OutcomeUnknownError`: the store did not say whether it was committed.
 
     Spec: RD1.
@@ -98,7 +111,7 @@ class Table(RowChanges, TableReads):
             The table; the one that the method belongs to is as before.
 
         Raises:
-            UsageError: an argument is wrong, or has in it what looks like a credential.
+            UsageError: the note has in it what looks like a credential.
 
         Example:
             `table.noting("late corrections", metadata={"git": "4d6b4d9"}).merge(rows, on="id")`
@@ -186,10 +199,7 @@ class Table(RowChanges, TableReads):
 
     @checked()
     def tag(
-        self,
-        name: str,
-        version: int | None = None,
-        keep_for: str | dt.timedelta | None = None,
+        self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None
     ) -> Outcome:
         """Keep a version readable under a name; a tag of that name moves.
 
@@ -202,18 +212,12 @@ class Table(RowChanges, TableReads):
         Returns:
             The outcome of the commit that sets the tag.
 
-        Raises:
-            UsageError: the name, the version or `keep_for` is invalid.
-
         Spec: GC10, RD5.
         """
         return committed_or_raise(tag(self._ctx, name, version, keep_for=keep_for), self.url)
 
     @checked()
-    def untag(
-        self,
-        name: str,
-    ) -> Outcome:
+    def untag(self, name: str) -> Outcome:
         """Delete a tag; its version is kept no longer than others are.
 
         Args:
@@ -230,10 +234,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(untag(self._ctx, name), self.url)
 
     @checked()
-    def abort(
-        self,
-        job_id: str,
-    ) -> Resolution:
+    def abort(self, job_id: str) -> Resolution:
         """Abort a prepared, published or recoverable job for good, from any process.
 
         The first decision counts: all callers see one result, and the call is idempotent. Nothing
@@ -248,7 +249,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the id is not of a job of this table.
-            OutcomeUnknownError: the store did not say what was decided: ask again.
 
         Spec: AB3, AB4.
         """
@@ -260,10 +260,7 @@ class Table(RowChanges, TableReads):
 
     @checked(outcome=optional(one_of("committed", "aborted")), reason=optional(REASON))
     def settle(
-        self,
-        outcome: Literal["committed", "aborted"] | None = None,
-        *,
-        reason: str | None = None,
+        self, outcome: Literal["committed", "aborted"] | None = None, *, reason: str | None = None
     ) -> Outcome:
         """Make a table independent of the table that decided its newest version.
 
@@ -310,7 +307,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             StoreFullError: the store has no room for the decision.
-            StoreError: the store failed; run it again.
 
         Spec: GC1, GC5, GC9.
         """
@@ -338,9 +334,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave").
-
-        Raises:
-            StoreError: the store failed; run it again.
 
         Spec: GC5.
         """
@@ -396,15 +389,21 @@ class Table(RowChanges, TableReads):
         """
         progress = progress or (lambda _: None)
         if only_manifests:
-            return merge_manifests(self._ctx, progress=progress)
-        return compact(
-            self._ctx,
-            self._aim(target_file_size, max_bytes, min_files, where, spark),
-            sort_by=sort_by,
-            spark=spark,
-            storage_options=self._storage_options,
-            progress=progress,
+            return engine.merge_manifests(self._ctx, progress=progress)
+        snapshot = self._ctx.open().snapshot
+        columns, aim = self._goals(
+            snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
         )
+        if spark is None and not is_for_spark(snapshot.totals.bytes):
+            LOG.info("compact: files are read and rewritten by this process")
+            rewrite = engine.rewriter(self._ctx, sort_by=columns)
+        else:
+            from ..spark.row_changes import rewriter  # late: pyspark is an extra
+
+            rewrite = rewriter(
+                session(spark), sort_by=columns, storage_options=self._storage_options
+            )
+        return engine.compact(self._ctx, aim, rewrite, progress=progress)
 
     @checked()
     def plan_compaction(
@@ -437,28 +436,34 @@ class Table(RowChanges, TableReads):
 
         Spec: GC16, GC20.
         """
-        return plan_compaction(
-            self._ctx,
-            self._aim(target_file_size, max_bytes, min_files, where, spark),
-            sort_by=sort_by,
-            only_manifests=only_manifests,
-        )
+        snapshot, groups = self._ctx.open().snapshot, list[Group]()
+        if not only_manifests:
+            _, aim = self._goals(
+                snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
+            )
+            groups = list(engine.find_groups(self._ctx, snapshot, aim))
+        return engine.describe_plan(self._ctx, snapshot, groups)
 
-    def _aim(
+    def _goals(
         self,
-        target_file_size: int | str | None,
+        snapshot: Snapshot,
+        target: int | str | None,
         max_bytes: int | str,
         min_files: int,
+        sort_by: list[str] | str | None,
         where: Condition | None,
         spark: SparkSession | None,
-    ) -> CompactionOptions:
+    ) -> tuple[list[str], CompactionOptions]:
+        """The columns to sort by, asked for or by the table's property, and the goals with them.
+        [GC20]"""
         check_meaning("where", [where], spark)
-        # `checked` has made bytes of them
-        assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-        return CompactionOptions(
-            target=target_file_size,
+        assert not isinstance(target, str) and not isinstance(max_bytes, str)  # `checked` made them
+        fields = sorting_of(snapshot, [sort_by] if isinstance(sort_by, str) else sort_by).fields
+        return [field.name for field in fields], CompactionOptions(
+            target=target,
             max_bytes=max_bytes,
             min_files=min_files,
+            sort_by=tuple(field.id for field in fields),
             where=where,
             choice=self._choice(spark),
         )
@@ -650,13 +655,7 @@ class Table(RowChanges, TableReads):
             return _adopt(self._ctx, progress=progress, source=source)
 
     @checked()
-    def add_column(
-        self,
-        name: str,
-        type: str | pa.DataType,
-        *,
-        default: Any = None,
-    ) -> Outcome:
+    def add_column(self, name: str, type: str | pa.DataType, *, default: Any = None) -> Outcome:
         """Add a nullable column, or a member of a struct.
 
         Args:
@@ -673,11 +672,8 @@ class Table(RowChanges, TableReads):
             The outcome of the commit.
 
         Raises:
-            CommitConflictError: with a default, others wrote meanwhile, in each of the tries that
-                the property `write.row-change-tries` allows.
             UsageError: the table has such a column, the text names no type, or the default is no
                 value of that type, or that of a member.
-            UnsupportedTypeError: values of that type cannot be stored.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
 
         Example:
@@ -697,11 +693,7 @@ class Table(RowChanges, TableReads):
         return self._alter(edit, default)
 
     @checked()
-    def rename_column(
-        self,
-        name: str,
-        new_name: str,
-    ) -> Outcome:
+    def rename_column(self, name: str, new_name: str) -> Outcome:
         """Rename a column; its values stay, in old files and new ones.
 
         A member of a struct is renamed by rewriting all files of the table in the same commit,
@@ -718,20 +710,13 @@ class Table(RowChanges, TableReads):
             UsageError: there is no such column, or one that has the new name; or the property
                 `layout.sort-by` names the column.
             SchemaMismatchError: a column cannot have that name, such as one with a NUL.
-            CommitConflictError: of a member, others changed the table each time meanwhile.
 
         Spec: SC6, SC12.
         """
-        return self._alter(
-            lambda schema, _: evolution.rename_column(schema, name, new_name),
-        )
+        return self._alter(lambda schema, _: evolution.rename_column(schema, name, new_name))
 
     @checked()
-    def widen_column(
-        self,
-        name: str,
-        type: str | pa.DataType,
-    ) -> Outcome:
+    def widen_column(self, name: str, type: str | pa.DataType) -> Outcome:
         """Widen a column's type; no value changes.
 
         byte → short → integer → long, float → double, and a decimal to more digits before the point
@@ -749,9 +734,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: there is no such column, or its type does not widen to that one.
-            UnsupportedTypeError: values of that type cannot be stored.
-            CommitConflictError: others gave the column another type meanwhile; from void, as for
-                `add_column` with a default.
 
         Example:
             `table.widen_column("flight", "long")`
@@ -759,16 +741,10 @@ class Table(RowChanges, TableReads):
         Spec: SC5, SC11.
         """
         kind = alter.type_of(name, type)
-        return self._alter(
-            lambda schema, _: evolution.widen_column(schema, name, kind),
-        )
+        return self._alter(lambda schema, _: evolution.widen_column(schema, name, kind))
 
     @checked(comment=optional(note))
-    def comment_column(
-        self,
-        name: str,
-        comment: str | None,
-    ) -> Outcome:
+    def comment_column(self, name: str, comment: str | None) -> Outcome:
         """Set a column's comment, for people; it stays when the column is renamed.
 
         Spark's DataFrames of the table have it as theirs, and comments of a DataFrame that brings a
@@ -781,21 +757,12 @@ class Table(RowChanges, TableReads):
         Returns:
             The outcome of the commit.
 
-        Raises:
-            UsageError: there is no such column, or the comment is not a text.
-            CommitConflictError: others set another comment meanwhile.
-
         Spec: SC9.
         """
-        return self._alter(
-            lambda schema, _: evolution.comment_column(schema, name, comment),
-        )
+        return self._alter(lambda schema, _: evolution.comment_column(schema, name, comment))
 
     @checked()
-    def drop_column(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_column(self, name: str) -> Outcome:
         """Drop a column; a later column of the same name does not show its values.
 
         A member of a struct goes with its values: all files of the table are rewritten in the same
@@ -810,22 +777,18 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, it partitions the table, or a constraint or the
                 property `layout.sort-by` names it; or it is the only column.
-            CommitConflictError: of a member, others changed the table each time meanwhile.
 
         Spec: SC6, SC12.
         """
         return self._alter(
             lambda schema, partition_by: evolution.drop_column(
                 schema, name, partition_by=partition_by
-            ),
+            )
         )
 
     @checked(partition_by=names)
     def set_partitioning(
-        self,
-        partition_by: list[str] | str,
-        *,
-        dry_run: bool = False,
+        self, partition_by: list[str] | str, *, dry_run: bool = False
     ) -> RowOutcome:
         """Set by what the table is partitioned, in one commit that changes no row.
 
@@ -846,7 +809,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: there is no such column, it cannot partition a table, or `layout.sort-by`
                 names it.
-            CommitConflictError: others were faster as often as `write.row-change-tries` says.
 
         Example:
             `table.set_partitioning(["month(day)", "carrier"])`
@@ -857,11 +819,7 @@ class Table(RowChanges, TableReads):
         return rewrite_all(self._ctx, partition_by=partial(alter.partitioned, by), dry_run=dry_run)
 
     @checked()
-    def add_constraint(
-        self,
-        name: str,
-        condition: str,
-    ) -> Outcome:
+    def add_constraint(self, name: str, condition: str) -> Outcome:
         """Add a condition that every row has to keep from now on, once the rows of the table do.
 
         A row keeps it where it is true or null, as with CHECK in SQL. Every write is checked,
@@ -881,7 +839,6 @@ class Table(RowChanges, TableReads):
             ConstraintError: rows of the table violate it; it was not added.
             UsageError: the condition names no column of the table or cannot be evaluated so, or the
                 table has another constraint of that name.
-            CommitConflictError: others added rows all the time while these were examined.
 
         Example:
             `table.add_constraint("positive", "amount > 0")`
@@ -893,10 +850,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.add(self._ctx, name, condition), self.url)
 
     @checked()
-    def drop_constraint(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_constraint(self, name: str) -> Outcome:
         """Drop a constraint of the table.
 
         Args:
@@ -905,10 +859,6 @@ class Table(RowChanges, TableReads):
         Returns:
             The outcome of the commit.
 
-        Raises:
-            UsageError: the table has no constraint of that name.
-            CommitConflictError: it was dropped meanwhile.
-
         Spec: CK3.
         """
         from ..gate import constraints  # late: few tables have any
@@ -916,10 +866,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.drop(self._ctx, name), self.url)
 
     @checked()
-    def set_not_null(
-        self,
-        name: str,
-    ) -> Outcome:
+    def set_not_null(self, name: str) -> Outcome:
         """Keep nulls out of a column from now on, once no row of the table has one there.
 
         It is a constraint, `not_null_` and the column's name, and holds as `add_constraint` says.
@@ -932,8 +879,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             ConstraintError: rows of the table have a null there; it was not added.
-            UsageError: there is no such column.
-            CommitConflictError: others added rows all the time while these were examined.
 
         Example:
             `table.set_not_null("amount")`
@@ -945,10 +890,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.require(self._ctx, name), self.url)
 
     @checked()
-    def drop_not_null(
-        self,
-        name: str,
-    ) -> Outcome:
+    def drop_not_null(self, name: str) -> Outcome:
         """Drop what keeps nulls out of a column, whether its schema or a constraint.
 
         Args:
@@ -956,10 +898,6 @@ class Table(RowChanges, TableReads):
 
         Returns:
             The outcome of the commit; "already_committed" where a null is allowed already.
-
-        Raises:
-            UsageError: there is no such column.
-            CommitConflictError: the column was dropped meanwhile.
 
         Example:
             `table.drop_not_null("amount")`
@@ -971,10 +909,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(constraints.relax(self._ctx, name), self.url)
 
     @checked()
-    def set_properties(
-        self,
-        properties: Mapping[str, str | None],
-    ) -> Outcome:
+    def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
         """Set properties of the table.
 
         Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds;
@@ -997,7 +932,6 @@ class Table(RowChanges, TableReads):
         Raises:
             UsageError: a known property has a value that it cannot have, or a format of
                 `export.formats` cannot express the table.
-            UnsupportedTypeError: a format of `export.formats` does not have a column's type.
 
         Spec: CM9, DF11, EX2, EX9, OB15, SC8, UK1.
         """
@@ -1023,8 +957,6 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the format cannot express the table.
-            UnsupportedTypeError: the format does not have a column's type.
-            StoreError: the store failed; export again.
 
         Example:
             `duckdb.sql(f"select * from iceberg_scan('{table.export('iceberg').location}')")`
@@ -1051,15 +983,13 @@ class Table(RowChanges, TableReads):
 
         Raises:
             UsageError: the name is invalid, or Spark's catalog cannot express the table.
-            UnsupportedTypeError: it does not have a column's type.
-            StoreError: the store failed.
 
         Example:
             `spark.sql(mc.Table("s3://lake/flights").create_table_sql("flights"))`
 
         Spec: EX10.
         """
-        from ..export.exporter import create_table_sql  # late: most programs do without
+        from ..export.spark_catalog import create_table_sql  # late: most programs do without
 
         return create_table_sql(self._ctx, name)
 

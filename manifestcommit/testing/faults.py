@@ -331,7 +331,7 @@ class CountingStore(PassingStore):
         Returns:
             Kind -> number of calls, as a Counter.
         """
-        return Counter(call.kind for call in self.calls if call.name.startswith(under))
+        return Counter(call.kind for call in self._chosen(None, under))
 
     def sent_bytes(self, kind: str | None = None, *, under: str = "") -> int:
         """Count the bytes of content that were sent to the store.
@@ -343,11 +343,7 @@ class CountingStore(PassingStore):
         Returns:
             The number of bytes.
         """
-        return sum(
-            call.sent
-            for call in self.calls
-            if kind in (None, call.kind) and call.name.startswith(under)
-        )
+        return sum(call.sent for call in self._chosen(kind, under))
 
     def received_bytes(self, kind: str | None = None, *, under: str = "") -> int:
         """Count the bytes of content that were received from the store; of a list, of the names.
@@ -359,11 +355,12 @@ class CountingStore(PassingStore):
         Returns:
             The number of bytes.
         """
-        return sum(
-            call.received
-            for call in self.calls
-            if kind in (None, call.kind) and call.name.startswith(under)
-        )
+        return sum(call.received for call in self._chosen(kind, under))
+
+    def _chosen(self, kind: str | None, under: str) -> Iterator[Call]:
+        for call in self.calls:
+            if kind in (None, call.kind) and call.name.startswith(under):
+                yield call
 
     @property
     def is_remote(self) -> bool:  # type: ignore[override]  # it is told, and not set

@@ -112,7 +112,10 @@ def simulate(
         violation=None if failure is None else text_of(failure),
         choices=world.scheduler.choices.taken,
         trace=world.trace.text(),
-        versions=sum(map(_versions_in, world.tables.values())),
+        versions=sum(
+            max((object_names.parse_version(name) or 0 for name in space.objects), default=0)
+            for space in world.tables.values()
+        ),
         steps=world.scheduler.steps,
     )
     if failure is not None:
@@ -128,10 +131,6 @@ def simulate(
 def text_of(failure: BaseException) -> str:
     """The violation that ended a run."""
     return f"{type(failure).__name__}: {failure}".removesuffix(": ")
-
-
-def _versions_in(space: Space) -> int:
-    return max((object_names.parse_version(name) or 0 for name in space.objects), default=0)
 
 
 class _Pipelines:

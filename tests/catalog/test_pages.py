@@ -22,6 +22,7 @@ from tests.report.test_browser import chromium as chromium
 
 import manifestcommit as mc
 from manifestcommit.catalog import pages, rest
+from manifestcommit.display import size_text
 from manifestcommit.store import open_store
 
 ONE = pa.schema([("n", pa.int64())])
@@ -100,7 +101,7 @@ def test_the_page_of_a_lake_has_each_table_with_its_figures(lake: mc.Lake, serve
     assert page.links == ["/tables/flights", "/tables/sales.eu.orders", "/tables/sales.orders", "/tables/sales.plain"]
     assert "4 tables. As of 20" in page.text and "s ago." in page.text
     row = page.text[page.text.index("sales.orders") : page.text.index("sales.plain")]
-    size = pages.report_page.size_text(lake.table("sales.orders").snapshot().totals.bytes)
+    size = size_text(lake.table("sales.orders").snapshot().totals.bytes)
     assert row.split()[1] == "ok" and f" 3 {size} 1 2 " in row
 
 

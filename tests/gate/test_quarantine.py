@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.quarantine import companion_of
+from manifestcommit.quarantine import refused_beside
 from manifestcommit.store import StorageOptions
 
 COLUMNS = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
@@ -147,9 +147,11 @@ def test_another_table_takes_them_where_the_caller_says(path: Path, tmp_path: Pa
 
 def test_beside_the_root_of_a_bucket_is_no_place() -> None:
     """[CK7]"""
+    for root in ("memory://refused-bucket", "memory://other-bucket/t"):
+        mc.create_table(root, pa.schema({"n": pa.int64()}))
     with pytest.raises(mc.errors.UsageError, match="quarantine="):
-        companion_of("memory://bucket", None, StorageOptions(None))
-    assert companion_of("memory://bucket/t", None, StorageOptions(None)) == "memory://bucket/t.refused"
+        refused_beside("memory://refused-bucket", None, StorageOptions(None))
+    assert refused_beside("memory://other-bucket/t", None, StorageOptions(None)) == "memory://other-bucket/t.refused"
 
 
 @pytest.mark.parametrize(

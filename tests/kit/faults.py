@@ -188,7 +188,7 @@ def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.O
 # --- several processes, or threads in turn ----------------------------------------------------------------------------------
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    ["manifestcommit.api", "pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "botocore.session", "tests.kit.faults"]
+    ["manifestcommit.upkeep", "pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "botocore.session", "tests.kit.faults"]
 )
 
 

@@ -103,7 +103,7 @@ def run(work: str, path: Path | str, spark: Any = None) -> Any:
     """Do it, with Spark if there is a session."""
 
     def frame(*ids: int) -> Any:
-        from manifestcommit.spark.versions import frame_of
+        from manifestcommit.spark.features import frame_of
 
         return frame_of(spark, data(*ids))
 

@@ -72,7 +72,6 @@ PYSPARK_GUESTS = {
     "sources": {"late", "typing"},
     "staging": {"typing"},
     "table": {"late", "typing"},
-    "api": {"typing"},
     "spark_sql": {"typing"},
 }
 
@@ -275,7 +274,7 @@ def test_only_spark_knows_pyspark(ours) -> None:
 def test_spark_is_reached_late(ours) -> None:
     """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
     above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
-    guests = {room: {"late", "typing"} for room in ("api", "job", "quarantine", "sources", "table")}
+    guests = {room: {"late", "typing"} for room in ("job", "quarantine", "sources", "table")}
     none(uninvited(above, f"{PACKAGE}.spark", guests))
 
 

@@ -46,7 +46,7 @@ def test_the_command_line_loads_a_table_only_for_a_command(arguments: list[str])
     )
     assert "manifestcommit.cli.main" in found
     assert roots(found) <= {"manifestcommit", "msgspec", "typing_extensions"}
-    assert not found & {"manifestcommit.api", "manifestcommit.table", "manifestcommit.job"}
+    assert not found & {"manifestcommit.table", "manifestcommit.job"}
 
 
 @pytest.mark.thorough
@@ -96,7 +96,7 @@ def test_workers_of_spark_load_no_public_names(module: str) -> None:
     """Each of Spark's Python workers imports one of these; the public calls are for drivers."""
     found = loaded(f"import manifestcommit.{module}")
     assert f"manifestcommit.{module}" in found
-    assert not found & {"manifestcommit.api", "manifestcommit.table", "manifestcommit.cli"}
+    assert not found & {"manifestcommit.table", "manifestcommit.cli"}
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -113,7 +113,7 @@ def test_submodules_are_there_when_they_are_named() -> None:
 
 def test_a_submodule_is_imported_without_the_public_names() -> None:
     found = loaded("import manifestcommit.errors")
-    assert "manifestcommit.errors" in found and "manifestcommit.api" not in found
+    assert "manifestcommit.errors" in found and "manifestcommit.job" not in found
 
 
 @pytest.mark.thorough
@@ -130,13 +130,13 @@ def test_a_name_loads_what_it_needs_and_no_other_door() -> None:
     for name, most in ceilings.items():
         found = {each for each in loaded(f"import manifestcommit as mc\nmc.{name}") if each.startswith("manifestcommit")}
         assert len(found) <= most, f"{name} loads {len(found)} modules of the package, {most} before: {sorted(found)}"
-        assert "manifestcommit.api" not in found
 
 
 def test_each_public_name_is_where_type_checkers_are_told() -> None:
-    tree = ast.parse((REPO / "manifestcommit" / "api.py").read_text("utf-8"))
-    told = {name.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
-    assert told == manifestcommit._HOME_OF | {"__version__": "version"}
+    tree = ast.parse((REPO / "manifestcommit" / "__init__.py").read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    names = [(name, node.module) for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    assert {name.asname: module for name, module in names if name.asname == name.name} == manifestcommit._HOME_OF
 
 
 @pytest.mark.parametrize("name", ["wirte", "checked", "__wrapped__", "gc_"])

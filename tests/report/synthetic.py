@@ -10,7 +10,7 @@ from manifestcommit.commits.two_phase import JobInfo
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Totals
 from manifestcommit.log.table_context import ExportLag
-from manifestcommit.report.data import FilesReducer, GcRow, HistoryReducer, ReportData, SourceRow
+from manifestcommit.report.data import FilesReducer, GcRow, HistoryView, ReportData, SourceRow
 
 HOUR_US = 3_600_000_000
 BEGUN_US = 1_700_000_000_000_000
@@ -53,15 +53,14 @@ def data_of(
     newest: Snapshot, *, versions: int, files: int = 1_000, partitions: int = 50, text: str = "", last: int | None = None
 ) -> ReportData:
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
-    reducer = HistoryReducer(newest, last or versions, f"memory://{text or 'lake/flights'}")
+    history = HistoryView(newest, last or versions, f"memory://{text or 'lake/flights'}")
     for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
         older = head(version, newest.schema)
         if text:
             hostile = commit(version, key=text, reason=text, operation=text if version % 2 else "append", job=text)
             names = [field.name for field in older.schema.fields]
             older = msgspec.structs.replace(older, commits=(hostile,), schema=schema_of([*names, f"{text}{version}"]))
-        reducer.add(older)
-    history = reducer.view()
+        history.add(older)
     file_reducer = FilesReducer((text or "day",))
     each = files // partitions
     for at in range(partitions):

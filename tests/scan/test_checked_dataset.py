@@ -87,7 +87,7 @@ def test_no_door_of_a_dataset_leads_past_the_check(adopted: mc.Table, read: str)
     with pytest.raises(Exception, match=r"data file b\.parquet is damaged") as raised:
         READS[read](adopted.dataset())
     if "duckdb" not in read and "polars" not in read:
-        assert isinstance(raised.value, mc.errors.CorruptMetadataError) and raised.value.object == "b.parquet"
+        assert isinstance(raised.value, mc.errors.CorruptMetadataError) and raised.value.object_name == "b.parquet"
 
 
 @pytest.mark.parametrize("read", ["to_table", "count_rows", "duckdb", "polars"])
@@ -197,7 +197,7 @@ def test_a_damaged_page_is_an_error_that_names_the_file(tmp_path: Path, read: st
     spoil(tmp_path / path)
     with pytest.raises(mc.errors.CorruptMetadataError, match=f"data file {path} is damaged") as raised:
         NAMED[read](table)
-    assert raised.value.object == path
+    assert raised.value.object_name == path
 
 
 def test_a_file_of_others_that_is_gone_is_named(adopted: mc.Table, tmp_path: Path) -> None:

@@ -484,4 +484,4 @@ def test_the_command_takes_the_connection_from_a_file_or_the_environment(server:
         done = command(source, "--dsn-file", str(tmp_path / "dsn"))
         assert done.returncode != 0 and "--dsn-file" in done.stderr and "hunter2" not in done.stdout + done.stderr
     done = command(f"postgres:{orders}", "--dsn-file", str(tmp_path / "nothing"))
-    assert done.returncode != 0 and "nothing" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "invalid --dsn-file: expected" in done.stderr  # the name may be a connection string

@@ -11,7 +11,7 @@ import pytest
 from tests.spark.clusters import HOSTILE, Driver, clear_traps, environment, python_path, standalone_cluster
 
 import manifestcommit as mc
-from manifestcommit.spark.versions import FEATURES, has
+from manifestcommit.spark.features import FEATURES, has
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -102,7 +102,7 @@ def register(spark: Any, **options: Any) -> None:
 
 def find_format(spark: Any) -> None:
     """Spark finds the format by itself, but for 4.0."""
-    from manifestcommit.spark.versions import has
+    from manifestcommit.spark.features import has
 
     if not has("discovery"):
         register(spark)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tests.doors.test_types import foreign
 
 import manifestcommit as mc
-from manifestcommit.spark.versions import has
+from manifestcommit.spark.features import has
 
 LONG = "9223372036854775807L"
 # Expressions of one type; the rows of a table, and those that are written into it.

@@ -18,7 +18,7 @@ from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.export.spark_catalog import FOLDER
-from manifestcommit.spark.versions import SPARK, has
+from manifestcommit.spark.features import SPARK, has
 
 pytestmark = pytest.mark.versions
 

@@ -16,6 +16,7 @@ from manifestcommit.spark_sql.statements import When, parse
 HOSTILE = "a b%20c+d=e#f'\"`é漢\\{x}--;"
 QUOTED = "`" + HOSTILE.replace("`", "``") + "`"
 T = ("t",)
+
 LAST = pa.scalar(dt.date(2020, 1, 31))
 
 
@@ -44,9 +45,9 @@ def call(method: str, *arguments: object, **options: object) -> sql.Call:
             "insert into t by name replace where t.a > 1 and (b or c) with x as (select 1) select * from x",
             sql.Insert(target=T, query="with x as (select 1) select * from x", by_name=True, replaced="a > 1 and (b or c)"),
         ),
-        ("delete from t", sql.Delete(target=T, where="true")),
-        ("delete from t where t.a = 1 and b = 't.a'", sql.Delete(target=T, where="a = 1 and b = 't.a'")),
-        ("delete from manifestcommit.`/a b` as f where F.a", sql.Delete(target=("manifestcommit", "/a b"), where="a")),
+        ("delete from t", call("delete", "true")),
+        ("delete from t where t.a = 1 and b = 't.a'", call("delete", "a = 1 and b = 't.a'")),
+        ("delete from manifestcommit.`/a` as f where F.a", sql.Call(target=("manifestcommit", "/a"), method="delete", arguments=("a",))),
         (
             "update t f set f.a = f.a + 1, b = concat('x, y', f.s.c) where f.s.c > 0",
             call("update", {"a": "a + 1", "b": "concat('x, y', s.c)"}, "s.c > 0"),
@@ -168,8 +169,8 @@ def test_a_hostile_name_is_one_name(text: str) -> None:
     """[SP48]"""
     found = parse(text.replace("{}", QUOTED))
     assert found.target == (HOSTILE,)  # type: ignore[union-attr]  # a query has none
-    if isinstance(found, sql.Delete):
-        assert found.where == "`x y` = 1"
+    if isinstance(found, sql.Call) and found.method == "delete":
+        assert found.arguments == ("`x y` = 1",)
 
 
 REFUSED = {

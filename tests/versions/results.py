@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from tests.versions.environments import REPO, environments
 
-from manifestcommit.spark.versions import FEATURES, Version
+from manifestcommit.spark.features import FEATURES, Version
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = REPO / "docs" / "reference" / "supported.md"

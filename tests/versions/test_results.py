@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.versions import results
 from tests.versions.environments import REPO, environments
 
-from manifestcommit.spark.versions import FEATURES
+from manifestcommit.spark.features import FEATURES
 
 
 def test_the_page_shows_the_tables_as_they_are() -> None:

@@ -31,13 +31,7 @@ from ...format.transforms import split_calls
 from ...job import Job
 from ...log.table_context import TableContext
 from ...log.version_chain import choose_version, read_version
-from ...protocol.change_feed import (
-    CHANGE_COLUMNS,
-    ON_OVERWRITE,
-    Offset,
-    OnOverwrite,
-    parse_offset,
-)
+from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
 from ...rows.read_changes import RowFeed, chosen_columns
 from ...runtime.environment import Env
 from ...runtime.validation import RULES, message, metadata, size, whole
@@ -47,9 +41,7 @@ from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
 from ...store.base import TAKE_NONE, split_url
 from ..dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
-from ..scan import FileGroup, FilesReader, column_marks, pack, spark_schema, with_marks
-from ..tasks import StoreSource, check_reachable, register_with
-from ..versions import (
+from ..features import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
@@ -61,14 +53,18 @@ from ..versions import (
     WriterCommitMessage,
     check_feature,
 )
-from ..writing import (
-    TaskMessage,
-    TaskWritten,
-    collect,
-    packed,
-    task_context,
-    write_task,
+from ..scan import (
+    FileGroup,
+    FilesReader,
+    ReadPlan,
+    column_marks,
+    files_in,
+    pack,
+    spark_schema,
+    with_marks,
 )
+from ..tasks import StoreSource, check_reachable, register_with
+from ..writing import TaskMessage, TaskWritten, collect, packed, task_context, write_task
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -135,19 +131,22 @@ class BatchMessage(TaskMessage):
 def plan_batch(
     ctx: TableContext,
     struct: StructType,
+    options: Mapping[str, str],
     *,
     overwrite: bool,
-    conflict: str,
-    key: str | None,
-    partition_by: Sequence[str] | None,
-    merge_schema: bool,
-    target_file_size: int | None,
 ) -> PlannedBatch:
     """The batch's job and its plan, or the error that says why not; no task of the batch has
     started. [SP5] [SC3]
 
     Only tasks know the query and the number of the batch.
     """
+    conflict = _check_conflict(options, overwrite)
+    if conflict.lower() == "fail":
+        raise UsageError(
+            'conflict "fail" would end the query at its second batch, since the first filled '
+            "the table; leave it out"
+        )
+    key = options.get("key")
     if key is not None and not is_text(key):
         raise UsageError(
             'option("key", ...) is a non-empty text that is the same whenever this query '
@@ -157,13 +156,7 @@ def plan_batch(
     job = Job(ctx)
     if overwrite:
         job.overwrite(None, conflict=conflict)  # type: ignore[arg-type]  # it is checked there
-    schema = from_spark(struct.jsonValue())
-    plan = job.plan_write(
-        schema,
-        partition_by=partition_by,
-        merge_schema=merge_schema,
-        target_file_size=target_file_size,
-    )
+    plan = job.plan_write(from_spark(struct.jsonValue()), **_layout_options(options))
     assert ctx.known is not None
     change = ctx.signed(job.change(), ctx.known.snapshot.properties)
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key)
@@ -360,9 +353,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ChangesReader(self.url, fields, on, self.storage_options).read(partition.changes)
         # A column's name in files never changes, so the stream's own columns fit the files of every
         # version. [SC6]
-        return FilesReader(
-            self.url, (), self.columns, self.struct, storage_options=self.storage_options
-        ).read(partition)
+        plan = ReadPlan(url=self.url, schema=self.columns)
+        return FilesReader(plan, self.struct, self.storage_options).read(partition)
 
     @property
     def feed(self) -> Feed | RowFeed:
@@ -432,7 +424,6 @@ STREAM_READ_OPTIONS = (
     "on",
     "columns",
 )
-_OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -477,20 +468,11 @@ class ManifestCommitDataSource(StoreSource):
         ctx = self._context(READ_OPTIONS)
         snapshot = read_version(ctx.store, ctx.open(), self._pinned_version()).snapshot
         entries = entries_table(ctx, snapshot)
-        files = zip(
-            entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
-        )
         url, columns = ctx.store.url, snapshot.schema
         _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by, url)
-        return FilesReader(
-            url,
-            list(files),
-            columns,
-            schema,
-            constants=constants,
-            storage_options=self._options_for(url),
-        )
+        plan = ReadPlan(url=url, files=files_in(entries), schema=columns, constants=constants)
+        return FilesReader(plan, schema, self._options_for(url))
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
         """No request: Spark calls it for each query's plan, and for its tasks. [SP5] [SP8]"""
@@ -537,22 +519,7 @@ class ManifestCommitDataSource(StoreSource):
                 None, storage_options=self._options_for(self.options.get("path") or "")
             )
         ctx = self._context(STREAM_WRITE_OPTIONS, _NOT_OF_STREAMS)
-        conflict = _check_conflict(self.options, overwrite)
-        if conflict.lower() == "fail":
-            raise UsageError(
-                'conflict "fail" would end the query at its second batch, since the first filled '
-                "the table; leave it out"
-            )
-        planned = plan_batch(
-            ctx,
-            schema,
-            overwrite=overwrite,
-            conflict=conflict,
-            key=self.options.get("key"),
-            partition_by=_names("partitionBy", self.options.get("partitionBy")),
-            merge_schema=_flag("mergeSchema", self.options.get("mergeSchema")),
-            target_file_size=_file_size(self.options),
-        )
+        planned = plan_batch(ctx, schema, self.options, overwrite=overwrite)
         return StreamWriter(planned, storage_options=self._options_for(ctx.store.url))
 
     def _context(
@@ -670,10 +637,8 @@ def begin_write(
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
     plan = job.plan_write(
         from_spark(struct.jsonValue()),
-        partition_by=_names("partitionBy", options.get("partitionBy")),
-        merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
         replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
-        target_file_size=_file_size(options),
+        **_layout_options(options),
     )
     return TableWriter(
         job, plan, takes_all=overwrite and chosen is None, storage_options=storage_options
@@ -864,8 +829,14 @@ def _json(option: str, text: str, form: str) -> Any:
         raise UsageError(f'option("{option}", ...) is {form}, not {text!r} ({error})') from None
 
 
-def _file_size(options: Mapping[str, Any]) -> int | None:
-    return size("targetFileSize", given) if (given := options.get("targetFileSize")) else None
+def _layout_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """What batches and streams alike say of the files that they write."""
+    target = options.get("targetFileSize")
+    return {
+        "partition_by": _names("partitionBy", options.get("partitionBy")),
+        "merge_schema": _flag("mergeSchema", options.get("mergeSchema")),
+        "target_file_size": size("targetFileSize", target) if target else None,
+    }
 
 
 def _flag(option: str, text: str | None) -> bool:

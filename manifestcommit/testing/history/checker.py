@@ -26,11 +26,10 @@ Steps: TypeAlias = dict[str, list[tuple[Operation, object]]]
 _ADVANCES = ("gap", "overlap", "mismatch")
 
 
-def unexplained_refusals(
+def _unexplained_refusals(
     united: United, order: Sequence[tuple[int, Operation]]
-) -> Iterator[tuple[str, Operation]]:
-    """(problem, operation) of each refusal whose reported reason no commit, certain or possible,
-    explains.
+) -> Iterator[Contradiction]:
+    """Each refusal whose reported reason no commit, certain or possible, explains.
 
     Refusals by unknown rules need no reason. order: the commits with their versions.
     """
@@ -65,7 +64,7 @@ def unexplained_refusals(
                 order,
             )
             if problem is not None:
-                yield f"{operation.id} learned {problem}", operation
+                yield contradiction(f"{operation.id} learned {problem}", operation)
 
 
 def _without_reason(
@@ -251,7 +250,9 @@ def _shortest(operations: Sequence[Operation]) -> Contradiction | None:
     found = found or list(search.told_alone())
     if not found:
         order = search.run()
-        found = [order] if isinstance(order, Contradiction) else list(_refused(united, order))
+        if isinstance(order, Contradiction):
+            return order
+        found = list(_unexplained_refusals(united, order))
     return min(found, key=lambda shown: len(shown.operations)) if found else None
 
 
@@ -382,11 +383,6 @@ def _twice_seen(operations: Sequence[Operation]) -> Iterator[Contradiction]:
                 *known,
                 operation,
             )
-
-
-def _refused(united: United, order: list[tuple[int, Operation]]) -> Iterator[Contradiction]:
-    for problem, operation in unexplained_refusals(united, order):
-        yield contradiction(problem, operation)
 
 
 class _Commit(NamedTuple):

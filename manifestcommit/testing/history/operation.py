@@ -268,30 +268,24 @@ def unite(operations: Sequence[Operation]) -> United:
 
 def _with(operation: Operation, does: Operation) -> Operation:
     """This operation's result, with the effect that the other operation states."""
-    return msgspec.structs.replace(
-        does,
-        id=operation.id,
-        process=operation.process,
-        name=operation.name,
-        begin=operation.begin,
-        end=operation.end,
-        outcome=operation.outcome,
-        version=operation.version,
-        rule=operation.rule,
-        shared=operation.shared,
-        gives_up=operation.gives_up,
-    )
+    own = ("outcome", "version", "rule", "shared", "gives_up")
+    return msgspec.structs.replace(does, **_named(operation), **_of(operation, own))
+
+
+def _named(operation: Operation) -> dict[str, Any]:
+    """Which operation it was, and when."""
+    return _of(operation, ("id", "process", "name", "begin", "end"))
+
+
+def _of(operation: Operation, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(operation, name) for name in names}
 
 
 def _aborting(operation: Operation) -> Iterator[Operation]:
     """What a commit that aborts a job, as one of its own, tells of that job. [AB4]"""
     if operation.outcome == "committed":
         yield Operation(
-            id=operation.id,
-            process=operation.process,
-            name=operation.name,
-            begin=operation.begin,
-            end=operation.end,
+            **_named(operation),
             outcome="refused",
             rule="aborted",
             job=operation.gives_up,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -32,7 +32,6 @@ class State:
         self.newer: dict[str, int] = {}
         self.marks: dict[str, int] = {"fence": 0, "newest": 0}
         self.items: dict[str, str] = {}
-        self.by_partition: dict[str, set[str]] = {}
         self.watermarks: dict[str, int | str] = {}
         # source -> the last operation that moved its watermark
         self.movers: dict[str, Operation] = {}
@@ -93,11 +92,11 @@ class State:
         for partition in changed:
             self._set(self.touched, partition, (version, operation))
         for item in gone:
-            self._take(item)
+            self._unset(self.items, item)
         for item, partition in operation.adds.items():
             if item in self.items:
                 return f"adds {item!r}, which is there already", ()
-            self._put(item, partition)
+            self._set(self.items, item, partition)
         for source, (start, end) in operation.advances.items():
             if source not in self.origins:
                 self._set(self.origins, source, start)
@@ -130,7 +129,7 @@ class State:
             else:
                 self._unset(self.constraints, name)
         for name, (refused, added) in self.constraints.items():
-            for item in self.by_partition.get(refused, ()):
+            for item in self._emptied([refused]):
                 return f"leaves {item!r} there, which the constraint {name!r} refuses", (added,)
         return None
 
@@ -147,10 +146,7 @@ class State:
             and operation.restores is not None
             and operation.birth < newest
         ):
-            return (
-                f"goes back over version {newest}, and had seen version {operation.birth}",
-                (),
-            )
+            return (f"goes back over version {newest}, and had seen version {operation.birth}", ())
         if operation.key is not None and operation.key in self.keys:
             recorded, by = self.keys[operation.key]
             if not self.may_be_forgotten(operation.key, recorded, version):
@@ -204,18 +200,14 @@ class State:
                 ), (who,)
         return None
 
-    def _emptied(self, partitions: Iterable[str]) -> list[str]:
-        if EVERYTHING in partitions:
-            return list(self.items)
-        return [item for partition in partitions for item in self.by_partition.get(partition, ())]
+    def _emptied(self, partitions: Collection[str]) -> list[str]:
+        if not partitions or EVERYTHING in partitions:
+            return [*self.items] if partitions else []
+        return [item for item, partition in self.items.items() if partition in partitions]
 
     def _restore(self, version: int) -> None:
         items, watermarks, origins, keys, constraints = self._kept[version]
-        for item in [item for item in self.items if item not in items]:
-            self._take(item)
-        for item, partition in items.items():
-            if item not in self.items:
-                self._put(item, partition)
+        self._replace(self.items, items)
         for source, origin in {**self._begun_since(version), **origins}.items():
             self._set(self.origins, source, origin)
             position = watermarks.get(source) if source in origins else origin
@@ -282,24 +274,6 @@ class State:
         origin = self.origins.get(source)
         if isinstance(origin, int) and isinstance(to, int) and to < origin:
             self._set(self.origins, source, to)
-
-    def _put(self, item: str, partition: str) -> None:
-        self.items[item] = partition
-        self.by_partition.setdefault(partition, set()).add(item)
-        self._undo.append(lambda: self._out(item, partition))
-
-    def _take(self, item: str) -> None:
-        partition = self.items[item]
-        self._out(item, partition)
-        self._undo.append(lambda: self._in(item, partition))
-
-    def _out(self, item: str, partition: str) -> None:
-        del self.items[item]
-        self.by_partition[partition].discard(item)
-
-    def _in(self, item: str, partition: str) -> None:
-        self.items[item] = partition
-        self.by_partition[partition].add(item)
 
     def _replace(self, where: dict[K, V], new: dict[K, V]) -> None:
         for name in [name for name in where if name not in new]:

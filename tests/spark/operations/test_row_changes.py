@@ -34,7 +34,7 @@ from tests.kit.sizes import rest_thorough, some
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.format.fields import CHAR_VARCHAR
-from manifestcommit.spark.versions import frame_of, query_loggers
+from manifestcommit.spark.features import frame_of, query_loggers
 from manifestcommit.table import Table
 
 

@@ -18,7 +18,7 @@ import manifestcommit as mc
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.spark import scan
-from manifestcommit.spark.scan import FilesReader, fitted, pack, read_files
+from manifestcommit.spark.scan import FilesReader, ReadPlan, fitted, pack, read_files
 from manifestcommit.store import StorageOptions
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
@@ -285,7 +285,7 @@ def test_a_damaged_page_is_named_by_the_task_that_reads_it(tmp_path: Path) -> No
     data[6:40] = b"\xee" * 34
     (tmp_path / "broken.parquet").write_bytes(data)
     struct = StructOfSpark([StructField("i", LongType())])
-    reader = FilesReader(str(tmp_path), [sound, broken], SCHEMA, struct, storage_options=StorageOptions(None))
+    reader = FilesReader(ReadPlan(url=str(tmp_path), files=(sound, broken), schema=SCHEMA), struct, StorageOptions(None))
     (group,) = reader.partitions()
     with pytest.raises(CorruptMetadataError, match=r"data file broken\.parquet is damaged"):
         list(reader.read(group))

@@ -13,22 +13,22 @@ from pyspark.sql import functions as F
 
 import manifestcommit as mc
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.spark import scan, tasks, versions
+from manifestcommit.spark import features, scan, tasks
 from manifestcommit.spark.datasource import StreamOptions, TableStreamReader, _stream_options
-from manifestcommit.spark.versions import FEATURES, check_feature, frame_of, sound
+from manifestcommit.spark.features import FEATURES, check_feature, frame_of, sound
 from manifestcommit.store import StorageOptions, open_store
 
 REPO = Path(__file__).resolve().parents[3]
 SOME = "n long, `day.é =%` string, who string"
 
 
-@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.since > versions.OLDEST])
+@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.since > features.OLDEST])
 def test_what_a_version_lacks_is_refused_with_the_version_that_has_it(monkeypatch: pytest.MonkeyPatch, name: Any) -> None:
     """[SP45] One sentence: what, from which version on, which this is, and what to do instead."""
     feature = FEATURES[name]
     since = f"needs Spark {feature.since[0]}.{feature.since[1]} or newer, and this is Spark "
     check_feature(name)
-    monkeypatch.setattr(versions, "SPARK", (feature.since[0], feature.since[1] - 1) if feature.since[1] else (3, 5))
+    monkeypatch.setattr(features, "SPARK", (feature.since[0], feature.since[1] - 1) if feature.since[1] else (3, 5))
     with pytest.raises(mc.errors.UsageError, match=re.escape(since)) as raised:
         check_feature(name)
     assert str(raised.value).startswith(feature.what.replace("`", "")) and feature.instead in str(raised.value)
@@ -36,20 +36,20 @@ def test_what_a_version_lacks_is_refused_with_the_version_that_has_it(monkeypatc
 
 def test_every_feature_of_the_table_is_one_that_the_code_asks_for() -> None:
     """[SP45] A row of the table that nothing checks would be a promise without a safeguard."""
-    assert FEATURES.keys() == set(get_args(versions.Name))
+    assert FEATURES.keys() == set(get_args(features.Name))
     code = "\n".join(path.read_text("utf-8") for top in ("manifestcommit", "pyspark_manifestcommit") for path in (REPO / top).rglob("*.py"))
     asked = set(re.findall(r'\b(?:check_feature|has)\("([^"]+)"[,)]', code))
-    lacked = {name for name, each in FEATURES.items() if each.since > versions.OLDEST or each.connect != versions.OLDEST}
+    lacked = {name for name, each in FEATURES.items() if each.since > features.OLDEST or each.connect != features.OLDEST}
     assert lacked <= asked <= FEATURES.keys()
 
 
 def test_what_connect_lacks_is_refused_with_the_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP45] By the same table: for good, or from which version on its sessions have it."""
-    monkeypatch.setattr(versions, "is_connect", lambda _: True)
+    monkeypatch.setattr(features, "is_connect", lambda _: True)
     with pytest.raises(mc.errors.UsageError, match=r"recoverable=True is not available in Spark Connect sessions; .*leave it out"):
         check_feature("recoverable", object())
     check_feature("queries", object())
-    monkeypatch.setattr(versions, "SPARK", (3, 5))
+    monkeypatch.setattr(features, "SPARK", (3, 5))
     check_feature("queries")
     with pytest.raises(mc.errors.UsageError, match=r"queries of tables by mc.sql needs Spark Connect 4.0 or newer"):
         check_feature("queries", object())
@@ -58,10 +58,10 @@ def test_what_connect_lacks_is_refused_with_the_way_round(monkeypatch: pytest.Mo
 def test_the_public_calls_refuse_before_anything_is_done(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP45] [SP5] Nothing is written where the version lacks what was asked for."""
     df = spark.createDataFrame([(1, "a", "x")], SOME)
-    monkeypatch.setattr(versions, "SPARK", (4, 0))
+    monkeypatch.setattr(features, "SPARK", (4, 0))
     with pytest.raises(mc.errors.UsageError, match="maxFilesPerTrigger"):
         _stream_options({"maxFilesPerTrigger": "3"})
-    monkeypatch.setattr(versions, "SPARK", (3, 5))
+    monkeypatch.setattr(features, "SPARK", (3, 5))
     with pytest.raises(mc.errors.UsageError, match=r"recoverable=True needs Spark 4\.0"):
         mc.write(df, root, key="k", recoverable=True, fingerprint="f")
     with pytest.raises(mc.errors.UsageError, match="foreachBatch with a key"):
@@ -128,7 +128,7 @@ def test_small_frames_are_the_same_without_arrow(spark: Any, monkeypatch: pytest
         {"n": [1, None], "s": ["é", ""], "d": [dt.date(2013, 1, 1), None], "at": pa.array([at, None], pa.timestamp("us", "UTC"))}
     )
     wanted = frame_of(spark, table)
-    monkeypatch.setattr(versions, "SPARK", (3, 5))
+    monkeypatch.setattr(features, "SPARK", (3, 5))
     found = frame_of(spark, table)
     assert found.schema == wanted.schema and found.collect() == wanted.collect()
 
@@ -165,7 +165,7 @@ def test_lists_without_offsets_are_made_whole(monkeypatch: pytest.MonkeyPatch) -
     inner = pa.Array.from_buffers(pa.list_(pa.int32()), 0, [None, pa.py_buffer(b"")], children=[pa.array([], pa.int32())])
     nested = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), inner)
     batch = pa.RecordBatch.from_arrays([nested, pa.array([1, 2])], names=["x", "n"])
-    monkeypatch.setattr(versions, "SPARK", (4, 1))
+    monkeypatch.setattr(features, "SPARK", (4, 1))
     mended = sound(batch)
     assert batch.column(0).values.buffers()[1].size == 0 < mended.column(0).values.buffers()[1].size
     assert mended.to_pylist() == [{"x": [], "n": 1}, {"x": [], "n": 2}] and mended.schema == batch.schema

@@ -34,14 +34,7 @@ __all__ = [  # what has moved
 
 Version = tuple[int, int]
 Name = Literal[
-    "library",
-    "row changes",
-    "recoverable",
-    "format",
-    "discovery",
-    "limit",
-    "queries",
-    "variant",
+    "library", "row changes", "recoverable", "format", "discovery", "limit", "queries", "variant"
 ]
 
 
