@@ -302,15 +302,6 @@ def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkey
 
 
 @pytest.mark.thorough
-def test_doctor_gives_python_what_it_prints(run: Run, tmp_path: Path) -> None:
-    """[ST12]"""
-    report, printed = mc.Table(tmp_path / "t").doctor(), run("doctor", tmp_path / "t", "--json").json
-    shown = [{"check": each.check, "result": each.result, "detail": each.detail} for each in report.findings]
-    assert printed["findings"][:-1] == shown[:-1] and printed["findings"][-1].keys() == shown[-1].keys(), "the last one tells times"
-    assert (printed["url"], printed["verdict"]) == (report.url, report.verdict) == (f"file://{tmp_path / 't'}", "safe")
-
-
-@pytest.mark.thorough
 def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: Path) -> None:
     """[SE1]"""
     url = f"s3://{rgw.bucket()}/t"

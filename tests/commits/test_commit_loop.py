@@ -148,24 +148,6 @@ def tiny(set_budgets: SetBudgets) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("tiny")
-def test_every_version_is_exact_where_every_commit_spills_and_merges() -> None:
-    """[CM12] [OB9] [OB11]"""
-    world = World(memory())
-    for number in range(1, 120):
-        scope = ({1: f"d{number % 3}"},) if number % 5 == 0 else ({},) if number % 47 == 0 else None
-        world.commit(*(f"d{each}" for each in range(number % 4 + 1)), key=f"k{number}", scope=scope)
-    for head in walk_back(world.store, open_head(world.store)):
-        if head.version > 1:
-            world.check(head)
-            fresh = session(world.store)
-            known = {key: version for key, version in world.keys.items() if version <= head.version}
-            for key in [*known][-3:] + [*known][:3]:
-                record = find_key(fresh, head.snapshot, key)
-                assert record is not None and record.version == known[key]
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tiny")
 def test_runs_are_sorted_and_free_of_duplicates() -> None:
     """[OB11]"""
     world = World(memory())

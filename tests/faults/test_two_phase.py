@@ -430,16 +430,6 @@ def dead_job(root: str) -> str:
 
 
 @pytest.mark.thorough
-def test_another_process_commits_what_this_one_prepared(root: str) -> None:
-    """[AB3]"""
-    store = LocalStore(root)
-    job = prepared(store, 7)
-    assert lives(commit_all, root, [job])
-    assert lives(commit_all, root, [job, job])
-    assert in_chain(store, job) == [3] and read_ids(store) == [1, 7] and mc.commit(root, job).version == 3
-
-
-@pytest.mark.thorough
 def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: str) -> None:
     """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
     store = LocalStore(root)

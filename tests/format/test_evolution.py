@@ -97,18 +97,6 @@ def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
         assert conform(each, merged).schema == arrow_schema(merged, physical=True)
 
 
-@pytest.mark.thorough
-@given(ALIKE, ALIKE)
-def test_without_merge_nothing_changes(table: Schema, data: Schema) -> None:
-    """[SC3] Data either fits as it is or is refused."""
-    outcome: Any = None
-    try:
-        outcome = fit(table, data, merge=False)
-    except SchemaMismatchError as error:
-        outcome = str(error)
-    assert outcome == () or "olumn" in outcome
-
-
 WIDER = [
     ("byte", "short"), ("byte", "long"), ("short", "integer"), ("integer", "long"), ("float", "double"),
     ("decimal(5,2)", "decimal(9,2)"), ("decimal(1,0)", "decimal(38,0)"),

@@ -42,28 +42,6 @@ def test_what_the_page_records_of_runs_finds_a_careless_one(tmp_path: Path, monk
 
 
 @pytest.mark.thorough
-def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
-    """Two processes, one of them in two phases, the other in one; a gc beside them. [KY5] [IV3]"""
-
-    def one() -> None:
-        mc.write(DAY, LAKE, key="k", partition_by=["day"])
-
-    def two() -> None:
-        with mc.begin(LAKE, key="k") as job:
-            job.write(DAY, partition_by=["day"])
-
-    def three() -> None:
-        with mc.begin(LAKE, key="later", recoverable=True, fingerprint="c") as job:
-            job.write(pa.table({"day": ["c"], "id": [3]}), partition_by=["day"])
-
-    def check() -> None:
-        assert ids() == [1, 2, 3]
-
-    steps = [simulate({"one": one, "two": two, "three": three}, seed, check=check).steps for seed in range(rounds(40, 2000))]
-    assert len(set(steps)) > 10, "all runs were alike"
-
-
-@pytest.mark.thorough
 def test_a_folder_is_adopted_once_by_whoever_and_a_writer_waits_for_it() -> None:
     """Two adopt the same files, and a job writes as soon as there is a table. [AF2] [CF10] [CM13]"""
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt
 
 import manifestcommit as mc
-from manifestcommit.errors import ConstraintError, SchemaMismatchError, SourceError, StoreError, UsageError
+from manifestcommit.errors import SchemaMismatchError, SourceError, StoreError, UsageError
 from manifestcommit.sources import on_spark
 
 ROWS, FILES = 4_000, 4
@@ -182,17 +182,6 @@ def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) 
     assert (outcome.rows, list(outcome.broken)) == (2, ["b.csv"])
     found = mc.Table(f"{tmp_path / 't'}.files").to_arrow(["name", "loaded"]).sort_by("name").to_pylist()
     assert [row["loaded"] for row in found] == [True, False, True]
-
-
-@pytest.mark.thorough
-def test_rows_that_a_constraint_refuses_end_the_load(spark: Any, tmp_path: Path) -> None:
-    """[CK2]"""
-    source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\n-2\n")
-    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("file", pa.string())]))
-    mc.Table(tmp_path / "t").add_constraint("positive", "id > 0")
-    with pytest.raises(ConstraintError, match="positive"):
-        mc.load(source, tmp_path / "t", spark=spark)
-    assert ids(tmp_path / "t") == [] and mc.Table(tmp_path / "t").watermarks() == {}
 
 
 class Odd:

@@ -121,20 +121,6 @@ def test_a_column_is_read_without_the_others(store: Store, proxy: FaultProxy) ->
     assert sum(each.answer_bytes for each in proxy.requests) < 100_000
 
 
-@pytest.mark.thorough
-def test_a_large_output_goes_up_in_parts_of_one_size(store: Store, proxy: FaultProxy) -> None:
-    """[ST2]"""
-    output = store.create_output("big")
-    written = secrets.token_bytes(1_000_000)
-    for _ in range(20):
-        output.write(written)
-    assert names(store) == []
-    output.close()
-    parts = [each.body_size for each in proxy.requests if each.method == "PUT"]
-    assert sorted(parts, reverse=True) == [PART_BYTES, PART_BYTES, 20_000_000 - 2 * PART_BYTES]
-    assert store.get("big") == written * 20
-
-
 def test_a_discarded_upload_leaves_nothing_that_is_billed(store: Store, proxy: FaultProxy, rgw: Any) -> None:
     """[ST2] [AB2]"""
     output = store.create_output("big")

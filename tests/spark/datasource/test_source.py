@@ -117,16 +117,6 @@ def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
     assert mc.Table(table).snapshot().version == version + 1
 
 
-@pytest.mark.thorough
-def test_merge_schema_adds_a_column(spark, table: str) -> None:
-    """[SC5] Only where it is asked for."""
-    wider = spark.createDataFrame([(10, "2013-01-01", "x")], "n long, day string, extra string")
-    with pytest.raises(Exception, match=r"SchemaMismatchError.*extra"):
-        wider.write.format(FORMAT).mode("append").save(table)
-    wider.write.format(FORMAT).option("mergeSchema", "true").mode("append").save(table)
-    assert load(spark, table) == sorted([*[(*row, None) for row in rows(0, 10)], (10, "2013-01-01", "x")], key=lambda row: row[0])
-
-
 REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
     "replaceWhere": ({"replaceWhere": "day = '2013-01-01'"}, "overwrite", "takes no option replaceWhere"),
     "partitionOverwriteMode": ({"partitionOverwriteMode": "dynamic"}, "overwrite", "takes no option partitionOverwriteMode"),
@@ -158,15 +148,6 @@ def test_refused_where_spark_plans(spark, table: str) -> None:
         with pytest.raises(mc.errors.ManifestCommitError, match=said):
             ManifestCommitDataSource({"path": table, **options}).writer(struct, mode == "overwrite")
     assert everything_below(table) == before
-
-
-@pytest.mark.thorough
-def test_refused_before_any_task_starts(spark, table: str, tasks_started) -> None:
-    """[SP5] Through Spark."""
-    options, mode, said = REFUSED["replaceWhere"]
-    with pytest.raises(Exception, match=rf"manifestcommit\.errors.*{said}"):
-        frame_without_jobs(spark).write.format(FORMAT).options(**options).mode(mode).save(table)
-    assert tasks_started() == 0
 
 
 def frame_without_jobs(spark: Any) -> Any:
@@ -247,15 +228,6 @@ def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
 def test_a_table_in_memory_cannot_be_reached(spark) -> None:
     with pytest.raises(Exception, match="memory of one process"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
-
-
-@pytest.mark.thorough
-def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
-    """[WM1] No rows, but progress."""
-    empty = spark.createDataFrame([], "n long, day string")
-    empty.write.format(FORMAT).option("watermarks", '{"s": [0, 7]}').mode("append").save(table)
-    assert mc.Table(table).watermarks() == {"s": 7}
-    assert load(spark, table) == rows(0, 10)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------------

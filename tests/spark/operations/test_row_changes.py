@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from tests.kit.row_tables import (
 from tests.kit.sizes import rest_thorough, some
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.format.spark_json import CHAR_VARCHAR
 from manifestcommit.spark.versions import frame_of, query_loggers
 from manifestcommit.table import Table
@@ -303,21 +301,6 @@ def test_a_text_that_the_session_reads_otherwise_is_refused(
     finally:
         spark.conf.unset(setting)
     assert table.to_arrow(filter=where).num_rows > 0
-
-
-@pytest.mark.thorough
-def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """[RC2]"""
-    table, _ = copy(base, "partitioned", tmp_path)
-    where = ["delete", table.url, "--where", "day = 'k=v#x?' AND id > 10"]
-    assert main([*where, "--dry-run"]) == 0 and "rows deleted     6\n" in capsys.readouterr().out
-    assert main([*where, "--yes", "--json", "--key", "k", "--reason", "asked"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["rows_deleted"], told["version"]) == ("committed", 6, table.snapshot().version)
-    assert main([*where, "--yes", "--key", "k"]) == 0 and "done before" in capsys.readouterr().err
-    assert main([*where, "--yes"]) == 0 and "nothing was committed" in capsys.readouterr().err
-    assert main(["delete", table.url, "--where", "nope = 1", "--yes"]) == 2 and "nope" in capsys.readouterr().err
-    assert main(["delete", table.url, "--where", "day = 2013-01-01", "--yes"]) == 2 and "in quotes" in capsys.readouterr().err
 
 
 # --- merge ---------------------------------------------------------------------------------------------------------------

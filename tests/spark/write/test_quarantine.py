@@ -67,22 +67,6 @@ def test_one_job_writes_both_tables_in_one_commit_once(spark: SparkSession, path
 
 
 @pytest.mark.thorough
-def test_more_than_allowed_ends_it(spark: SparkSession, path: str) -> None:
-    """[CK7]"""
-    with pytest.raises(mc.errors.ConstraintError, match=rf"{len(BAD)} rows violate the constraint 'odd, small'.*of 1,000 rows"):
-        mc.write(frame(spark), path, on_violation="quarantine", max_violations=len(BAD) - 1)
-    assert numbers(path) == numbers(f"{path}.refused") == []
-
-
-@pytest.mark.thorough
-def test_an_overwrite_replaces_what_its_good_rows_name(spark: SparkSession, path: str) -> None:
-    """[CK7] [CF5]"""
-    mc.write(pa.table({"n": [1, 2], "day": ["d0", "e"], "who": ["x", "x"]}), path)
-    mc.write(frame(spark), path, mode="overwrite", overwrite="dynamic", on_violation="quarantine")
-    assert numbers(path) == sorted([2, *GOOD])
-
-
-@pytest.mark.thorough
 def test_a_null_in_a_column_that_takes_none_is_refused_like_the_rest(spark: SparkSession, tmp_path: Path) -> None:
     """[CK7] [SC3]"""
     path = table(f"file://{tmp_path}/needed", NEEDED)

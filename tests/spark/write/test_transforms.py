@@ -66,20 +66,6 @@ def test_sql_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> None:
-    """[PT5]"""
-    (tmp_path / "in").mkdir()
-    pq.write_table(rows(), tmp_path / "in" / "a.parquet")
-    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
-    writer = stream.writeStream.format("manifestcommit").option("partitionBy", ",".join(BY))
-    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(str(tmp_path / "t"))
-    query.awaitTermination()
-    table = mc.Table(str(tmp_path / "t"))
-    assert numbers(table.to_arrow()) == list(range(200)) and table.describe()["partition_by"] == BY
-    assert table.verify(deep=True).damages == 0
-
-
-@pytest.mark.thorough
 def test_a_large_change_by_tasks(spark: Any, frame: Any, tmp_path: Path) -> None:
     """Spark's own finders and rewriters keep each row in its partition. [RC1] [PT6]"""
     path = str(tmp_path / "t")
