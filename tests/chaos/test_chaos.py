@@ -62,16 +62,6 @@ def test_what_is_exported_meanwhile_is_right_at_every_version() -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_exported_to_a_real_s3_server_is_right_although_answers_are_lost(rgw: S3Server) -> None:
-    """[EX1] [EX2] [EX4] [ST14]"""
-    wanted = {"kill": 2, "committed": 10, "exported": 5, "read elsewhere": 5, "lost answer": 3}
-    settings = Settings(seed=12, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, wanted=wanted, exports=True)
-    summary = run(settings, print, rgw)
-    check(summary, ("exported", "read elsewhere", "committed"), operations=30)
-    assert summary.lost_answers > 0
-
-
-@pytest.mark.thorough
 def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> None:
     """[IV1] [IV2] [IV3] [IV4] [IV5] [IV6] [KY3] [WM2] [AB3] [AB4] [RD2] [ST14]"""
     wanted = WANTED if PROOF else {"kill": 2, "stop": 1, "prepared": 1, "read": 2, "committed": 12}

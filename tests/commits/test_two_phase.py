@@ -345,39 +345,6 @@ def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, f
     assert open_head(store).version == 2 and read_ids(store) == [1]
 
 
-@pytest.mark.parametrize(
-    "damage", ["nothing", "half", "one byte less", "one byte more", "garbage", "no JSON", "another job's", "a bomb", "no size"]
-)
-def test_a_damaged_prepared_object_is_refused_by_name(damage: str) -> None:
-    """[OB4] [AB3]"""
-    store = memory()
-    write(store, rows([1]))
-    names = []
-    for number in (2, 3):
-        job = begin(store)
-        job.write(rows([number]))
-        names.append(job.prepare())
-    name, other = map(object_names.prepared_name, names)
-    good = store.get(name)
-    store.put(name, {
-        "nothing": b"",
-        "half": good[: len(good) // 2],
-        "one byte less": good[:-1],
-        "one byte more": good + b"\0",
-        "garbage": b"\xff" * 100,
-        "no JSON": codec.compress(b"[" * 100_000),
-        "another job's": store.get(other),
-        "a bomb": b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + good[-20:],
-        "no size": zstandard.ZstdCompressor(write_content_size=False).compress(b"{}"),
-    }[damage])  # fmt: skip
-    for finish in (commit_prepared, give_up):
-        with pytest.raises(CorruptMetadataError) as caught:
-            finish(session(store), names[0])
-        assert caught.value.object_name == name
-    assert read_ids(store) == [1]
-    assert commit_prepared(session(store), names[1]).committed and read_ids(store) == [1, 3], "the other is as good as ever"
-
-
 @pytest.mark.parametrize("format_version", [0, 2, 99])
 def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: int) -> None:
     """[OB3] [AB3]"""

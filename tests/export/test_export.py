@@ -295,18 +295,6 @@ def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
     assert found[0] == found[1] and len(found[0]) > 5
 
 
-@pytest.mark.thorough
-def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
-    """[EX5]"""
-    table = KINDS["removed from manifests"](str(tmp_path / "t"))
-    table.export("iceberg")
-    before = names(table.url)
-    mc.write(pa.table({"n": [7], "part": ["new"]}), table.url)
-    table.export("iceberg")
-    new = sorted(name.rpartition("/")[2].partition("-")[0] for name in names(table.url) - before)
-    assert new == ["m", "snap", f"v{table.version}.metadata.json"]
-
-
 @pytest.mark.parametrize(
     ("columns", "names"),
     [

@@ -736,13 +736,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     mc.write(ids(1), tmp_path / "c")
     assert main(["adopt", str(tmp_path / "c")]) == 2
     assert main(["adopt", str(tmp_path / "nothing")]) == 3
-    put(tmp_path / "d", "0.parquet", ids(1))
-    for name in ("notes.txt", "todo.txt"):
-        (tmp_path / "d" / name).write_text("no Parquet")
-    capsys.readouterr()
-    assert main(["adopt", str(tmp_path / "d")]) == 2
-    told = capsys.readouterr().err
-    assert "notes.txt cannot be read as a Parquet file" in told and "todo.txt" in told and "\\n" not in told
     assert KEY in mc.Table(tmp_path / "a").snapshot().keys
 
 

@@ -387,18 +387,6 @@ def kinds(found: Iterator[audit.VerifyFinding]) -> set[str]:
     return {each.kind for each in found}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("operation", ["rewind", "rollback"])
-def test_recorded_rewinds_and_rollbacks_move_watermarks_back(operation: str) -> None:
-    """[WM4] [WM5]"""
-    for marks in ({"s": 4, "t": "x"}, {"t": "x"}, {"s": 5, "t": "w"}, {}):
-        parent, child = two(operation, watermarks=marks)
-        assert not kinds(audit.check_step(parent, child))
-        parent, child = two(watermarks=marks)
-        forward = marks.get("s") == 5  # a text that differs has moved, no one can tell where to
-        assert kinds(audit.check_step(parent, child)) == (set() if forward else {"watermark_moved"})
-
-
 @pytest.mark.parametrize("operation", ["gc", "rewind", "rollback"])
 def test_only_gc_rewinds_and_rollbacks_forget_keys(operation: str) -> None:
     """[KY1] [WM5]"""

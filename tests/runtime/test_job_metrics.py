@@ -26,7 +26,6 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.local import MemoryStore
 from manifestcommit.store.object_store import Request
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
@@ -139,19 +138,6 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
 
 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
-def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
-    """[CF1] [OB10]"""
-    mc.write(ROWS, root, watermarks={"s": (0, 5)})
-    job = mc.begin(root)
-    job.write(ROWS)
-    job.advance("s", 7, 9)
-    with pytest.raises(mc.errors.WatermarkGapError):
-        job.commit()
-    found = job.metrics
-    assert (found.kind, found.rule, found.version) == ("conflict", "watermark_gap", None)
-    assert (found.rows_written, found.rows_committed, found.attempts) == (3, 0, 0) and told[-1] == found
-
-
 def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
     """[CM8] [OB10]"""
     store = memory()
@@ -177,27 +163,6 @@ def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None
     assert (outcome.metrics.attempts, outcome.metrics.conflicts, outcome.metrics.version) == (3, 2, 5)
     assert (summary_of(store).attempts, summary_of(store).conflicts) == (3, 2)
     assert [each.attempts for each in told] == [1, 1, 1, 3], "and those of others are theirs"
-
-
-@pytest.mark.parametrize(("fault", "expected"), [("request_lost", "committed"), ("answer_lost", "committed")])
-def test_unclear_answers_and_what_was_sent_again_are_counted(fault: Any, expected: str) -> None:
-    """[CM6] [OB10]"""
-    store = memory()
-    written(store).commit()
-    numbers = [call.number for call in dry_run(store).calls if call.kind == "put_if_absent" and "/versions/" in call.name]
-    outcome = written(FaultStore(store, {numbers[0]: fault})).commit()
-    found = outcome.metrics
-    assert found is not None and (found.kind, found.rows_committed) == (expected, 3)
-    assert (found.attempts, found.unknowns, found.retries, found.conflicts) == (1, 1, 1, 0)
-
-
-def dry_run(store: MemoryStore) -> FaultStore:
-    """The calls that writing and committing takes, on a copy."""
-    from tests.kit.tables import clone
-
-    calls = FaultStore(clone(store))
-    written(calls).commit()
-    return calls
 
 
 def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> None:

@@ -107,21 +107,6 @@ def test_a_program_that_can_never_end_well_breaks_the_pipeline() -> None:
         simulate({"never": never}, 0)
 
 
-def test_tables_of_a_run_are_gone_after_it() -> None:
-    def one() -> None:
-        mc.write(DAY, LAKE)
-        mc.write(DAY, "sim://lake/another")
-
-    def check() -> None:
-        assert ids() == ids("sim://lake/another") == [1, 2]
-
-    simulate({"one": one}, check=check)
-    with pytest.raises(UsageError, match="simulate"):
-        mc.Table(LAKE)
-    with pytest.raises(PipelineViolationError, match="TableNotFoundError"):
-        simulate({}, check=ids)
-
-
 def test_a_check_without_words_leaves_no_hole_in_the_sentence() -> None:
     def bare() -> None:
         raise AssertionError

@@ -180,7 +180,8 @@ def test_data_that_does_not_fit_is_refused_before_any_task_starts(spark, table: 
 
 @pytest.mark.thorough
 def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table: str) -> None:
-    """[SP5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes."""
+    """[SP5] [CF5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes, and the library's
+    own call says it by its arguments."""
     one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
     version = mc.Table(table).snapshot().version
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
@@ -191,6 +192,9 @@ def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table:
         one_day.write.format(FORMAT).option("overwrite", "dynamic").mode("overwrite").save(table)
         assert len(load(spark, table)) == 6
         one_day.write.format(FORMAT).option("overwrite", "all").mode("overwrite").save(table)
+        assert load(spark, table) == [(100, "2013-01-01")]
+        frame(spark, 0, 10).write.format(FORMAT).mode("append").save(table)
+        mc.write(one_day, table, mode="overwrite")
         assert load(spark, table) == [(100, "2013-01-01")]
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
@@ -207,8 +211,12 @@ def test_other_save_modes_are_refused(spark, table: str, mode: str | None) -> No
 
 
 @pytest.mark.thorough
-def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
-    """[SP5] They arrive without a path."""
+def test_tables_of_a_catalog_or_in_memory_and_spark_s_own_partitioning_are_refused(spark, table: str) -> None:
+    """[SP5] Those of a catalog arrive without a path."""
+    with pytest.raises(Exception, match="memory of one process"):
+        frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
+    with pytest.raises(Exception, match=r"partition"):
+        frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
     with pytest.raises(Exception, match="needs a path"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").saveAsTable("somewhere")
     with pytest.raises(Exception, match="path"):
@@ -217,33 +225,10 @@ def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
         spark.read.format(FORMAT).load()
 
 
-@pytest.mark.thorough
-def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
-    with pytest.raises(Exception, match=r"partition"):
-        frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
-    assert load(spark, table) == rows(0, 10)
-
-
-@pytest.mark.thorough
-def test_a_table_in_memory_cannot_be_reached(spark) -> None:
-    with pytest.raises(Exception, match="memory of one process"):
-        frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
-
-
 # --- reading --------------------------------------------------------------------------------------------------------------
 @pytest.mark.thorough
-def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
-    """[SP4] [RD2] What commits after load() is not in it, also not in a frame derived later."""
-    df = spark.read.format(FORMAT).load(table)
-    frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
-    assert df.count() == 10
-    assert df.filter("n >= 0").count() == 10
-    assert df.union(spark.read.format(FORMAT).load(table)).count() == 30
-
-
-@pytest.mark.thorough
 def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
-    """[RD2] Spark caches by plan; two versions of one table are two plans."""
+    """[SP4] [RD2] Spark caches by plan; two versions of one table are two plans. What commits after load() is in no frame derived later."""
     old = mc.read_committed(table, spark=spark).cache()
     old_too = spark.read.format(FORMAT).load(table).cache()
     try:
@@ -253,20 +238,10 @@ def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
         assert spark.read.format(FORMAT).load(table).count() == 20
         assert (old.count(), old_too.count()) == (10, 10)
         assert old.join(mc.read_committed(table, spark=spark), "n").count() == 10
+        assert old_too.filter("n >= 0").union(spark.read.format(FORMAT).load(table)).count() == 30
     finally:
         old.unpersist()
         old_too.unpersist()
-
-
-@pytest.mark.thorough
-def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, table: str) -> None:
-    """[SP5] [CF5] Its own arguments say what is replaced, so a session's dynamic mode has no say."""
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
-        mc.write(spark.createDataFrame([(100, "2013-01-01")], "n long, day string"), table, mode="overwrite")
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert load(spark, table) == [(100, "2013-01-01")]
 
 
 @pytest.mark.thorough
