@@ -545,22 +545,6 @@ def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) 
     assert json.loads(json.dumps(table.files().to_pylist(), default=str))
 
 
-@pytest.mark.thorough
-def test_column_names_may_be_anything_that_is_not_empty(tmp_path: Path) -> None:
-    """[SC1]"""
-    names = ["a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "\\", "/", " ", "\t", "_x", "\x1b[31m"]
-    data = pa.table({name: [at, None] for at, name in enumerate(names)})
-    mc.write(data, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
-    dataset = table.dataset()
-    assert dataset.to_table() == data
-    for at, name in enumerate(names):
-        quoted = name.replace('"', '""')
-        assert duckdb.sql(f'select sum("{quoted}") from dataset').fetchall() == [(at,)]
-        assert table.files(filter=ds.field(name) == at).num_rows == 1
-        assert table.files(filter=ds.field(name) == at + 1).num_rows == 0
-
-
 def test_a_dot_in_a_name_is_not_a_struct(tmp_path: Path) -> None:
     """The column a.b and the member b of a are told apart in `files` and in filters. [RD6] [SC1]"""
     data = pa.table({"a.b": [1], "a": pa.array([{"b": 7}], pa.struct([("b", pa.int64())]))})

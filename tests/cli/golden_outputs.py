@@ -218,7 +218,7 @@ def _same_everywhere() -> Iterator[None]:
 
 def document(name: str) -> str:
     """The file of a command."""
-    return f"=== {WIDTH} columns\n\n" + "\n".join(outputs(name))
+    return "\n".join(outputs(name))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.kit.command import Run
 from tests.kit.tables import begin, check_table, job_on, memory, read_ids, rows, session, write
 from tests.spec.golden import replaced
 
@@ -410,18 +409,3 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
 
 
 # --- the command ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("command", ["commit", "abort"])
-def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_path: Path, run: Run, command: str) -> None:
-    """2: the call is wrong; 3: no answer could be given."""
-    job = prepared(root, 7)
-    unknown = re.sub("[0-9a-f]{32}$", "0" * 32, job)
-    for arguments, expected in [
-        ((root,), 2), ((root, "job-1"), 2), ((root, unknown), 2), ((tmp_path / "none", job), 3),
-        ((root, re.sub("-[0-9a-f]{16}-", f"-{'0' * 16}-", job)), 3),
-    ]:  # fmt: skip
-        status, out, err = run(command, *arguments)
-        assert (status, out) == (expected, "") and err and "Traceback" not in err
-    LocalStore(root).put(object_names.prepared_name(job), b"garbage")
-    status, out, err = run(command, root, job)
-    assert (status, out) == (3, "") and object_names.prepared_name(job) in err
-    assert head(root) == 3

@@ -137,14 +137,6 @@ def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:
     assert read_ids(store) == list(range(40_000))
 
 
-def test_a_second_run_finds_nothing_to_do() -> None:
-    """[GC16] Nobody's table is rewritten again and again."""
-    store = table()
-    version = run(store).version
-    again = run(store)
-    assert (again.version, again.groups, open_head(store).version) == (None, 0, version)
-
-
 def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
     """[GC11] [CF2] Writers never wait for maintenance, nor maintenance for them."""
     store = table()
@@ -206,19 +198,6 @@ def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -
     assert len(files(store)) == 2 + 2 * 3 and state(store) == before
     assert run(store).groups == 2
     assert len(files(store)) == 4 and state(store) == before
-
-
-@pytest.mark.thorough
-def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
-    """[GC16]"""
-    store = table()
-    before = state(store)
-    nothing = run(store, max_bytes=1)
-    assert (nothing.groups, nothing.left_groups, nothing.left_bytes > 0) == (0, 4, True) and state(store) == before
-    most = nothing.left_bytes // 3
-    done = [run(store, max_bytes=most) for _ in range(4)]
-    assert all(each.bytes_before <= most for each in done) and sum(each.groups for each in done) == 4
-    assert [each.left_groups for each in done] == [3, 2, 1, 0]
 
 
 def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> None:

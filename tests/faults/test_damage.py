@@ -136,20 +136,6 @@ def swap(one: Path, other: Path) -> None:
     other.write_bytes(first)
 
 
-@pytest.mark.thorough
-def test_the_table_is_whole_before_anything_happens_to_it(place: Place) -> None:
-    """Whatever it has lived through; and everything in it was looked at. [RD10]"""
-    for deep in (False, True):
-        report = place.check(deep=deep)
-        assert damaged(report) == set() and report.is_sound
-        assert (report.first, report.last, report.versions, report.deep) == (4, 11, 9, deep)
-        listed = {path for version in (2, *range(4, 12)) for path in place.files(version)}
-        assert report.files == len(listed)
-        assert report.bytes == sum((place.root / path).stat().st_size for path in listed)
-        head = place.head.snapshot
-        assert head.manifests and head.key_runs and head.job_runs and head.removed_runs, "the table has all kinds of objects"
-
-
 Plant = Callable[[Place], set[tuple[str, str]]]
 RUNS = ("key_runs", "job_runs", "removed_runs")
 FAR = "_manifest/versions/99999999999999999999.json.zst"

@@ -261,15 +261,6 @@ def test_folder_values_are_typed_as_spark_infers_them(texts: list[str | None], k
         assert found == kind
 
 
-def test_folders_that_spark_would_merge_stay_apart(tmp_path: Path) -> None:
-    """[AF2]"""
-    for name in ("007", "7", "01234"):
-        put(tmp_path, f"n={name}/0.parquet", ids(1))
-    mc.Table(tmp_path).adopt()
-    assert sorted(table_of(tmp_path).column("n").to_pylist()) == ["007", "01234", "7"]
-    assert mc.Table(tmp_path).files(filter=pc.field("n") == "7").num_rows == 1
-
-
 # --- what is passed over, and what is refused ---------------------------------------------------------------------------
 def test_what_no_reader_of_a_folder_takes_is_passed_over_and_told(tmp_path: Path) -> None:
     """[AF2]"""

@@ -536,16 +536,6 @@ def test_a_copy_in_a_former_folder_stays_while_its_original_is_listed() -> None:
     assert data_files(store) == [original, copy] or data_files(store) == [copy, original]
 
 
-def test_versions_that_do_not_change_the_partitioning_say_nothing_of_it() -> None:
-    """[OB2]"""
-    store = memory()
-    write(store, rows([1], day="x"), partition_by=["day"])
-    write(store, rows([2], day="y", more=1), merge_schema=True)
-    rollback(session(store), 2, reason="é")
-    rollback(session(store), 1, reason="é")
-    assert open_head(store).snapshot.former_folders == ()
-
-
 def test_a_first_write_whose_columns_a_rollback_takes_back_at_once_is_told_so() -> None:
     """[CF8] [CF13]"""
     store = without_columns()

@@ -32,7 +32,6 @@ from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol import audit
-from manifestcommit.runtime.environment import STARTS
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
@@ -287,17 +286,6 @@ def test_commits_and_gc_at_any_moment_are_no_damage(step: int) -> None:
         assert report.is_sound, (number, report.findings)
         started_over += sum(call.kind == "list" and call.name == "" for call in watched.calls) > 1
     assert started_over > 3, "the interleavings that matter were met"
-
-
-@pytest.mark.thorough
-def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[RD10]"""
-    store = memory()
-    write(store, rows([1]))
-    store.delete([object_names.version_name(1)])
-    monkeypatch.setattr(engine, "_has_expired_since", lambda store, head: True)
-    with pytest.raises(mc.errors.StoreError, match=f"expired {STARTS} times"):
-        verify(session(store))
 
 
 @pytest.mark.thorough

@@ -18,7 +18,6 @@ from tests.store.test_retry import answered, scripted
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head, read_version
@@ -239,21 +238,6 @@ def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> N
     assert (summary["rows_read"], summary["rows_written"], summary["rows"]) == (3, 3, 3) and mc.Table(root).verify().is_sound
     assert 0 < summary["prepare_s"] <= first.prepare_s
     assert summary["seconds"] >= summary["prepare_s"]
-
-
-def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics]) -> None:
-    """So what is summed over processes is right. [AB3] [OB10]"""
-    store = memory()
-    written(store).commit()
-    job = written(store).prepare()
-
-    def overtake(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and len(told) < 3:
-            commit_prepared(session(store), job)
-
-    slow = commit_prepared(session(FaultStore(store, on_call=overtake)), job)
-    assert slow.committed and slow.metrics is not None and (slow.metrics.kind, slow.metrics.attempts) == ("already_committed", 1)
-    assert [(each.kind, each.rows_committed) for each in told[2:]] == [("committed", 3), ("already_committed", 0)]
 
 
 # --- requests that are sent again -------------------------------------------------------------------------------------

@@ -249,15 +249,6 @@ def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, t
     assert ids(tmp_path / "t") == [0, 1, 3, 4]
 
 
-@pytest.mark.thorough
-def test_a_follower_loads_by_tasks(spark: Any, tmp_path: Path) -> None:
-    source = land(tmp_path / "l", a_csv="id\n1\n")
-    rounds = mc.follow(source, tmp_path / "t", spark=spark, every="1s")
-    assert next(rounds).rows == 1
-    land(tmp_path / "l", b_csv="id\n2\n")
-    assert next(rounds).rows == 1 and ids(tmp_path / "t") == [1, 2]
-
-
 def test_what_tasks_cannot_load_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="spark: a PostgresRows has no `parts`"):
         mc.load(mc.sources.postgres("", "orders"), tmp_path / "t", spark=spark)

@@ -12,7 +12,6 @@ import os
 import pickle
 import secrets
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -113,22 +112,6 @@ def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: Fault
         output.close()
     assert names(store) == sorted(others)
     assert not [each for each in proxy.requests if each.method == "GET" and "uploads" in each.query], "nobody looks for the others'"
-
-
-@pytest.mark.thorough
-def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
-    """[ST3] [CM11]"""
-    written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda name: store.put(name, b""), written))
-    proxy.reset()
-    assert names(store, "versions/") == written
-    assert len(sent(proxy)) == 2
-    assert names(store, "versions/", written[1050]) == written[1050:]
-    assert len(sent(proxy)) == 1
-    store.delete(written)
-    assert len(sent(proxy)) == 2
-    assert names(store) == []
 
 
 @pytest.mark.parametrize("text", ["2026-11-28T10:00:00.000Z", "2026-11-28T10:00:00Z", "2026-11-28T11:00:00+01:00", "2026-11-28T10:00:00"])

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.format.spark_json import kept_metadata
 from manifestcommit.spark import datasource as source_module
 from manifestcommit.spark.datasource import ManifestCommitDataSource
 
@@ -131,14 +129,6 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
     "another partitioning": ({"partitionBy": "n"}, "append", "partitioned by day"),
     "wrong conflict": ({"conflict": "maybe"}, "overwrite", "serializable"),
 }
-
-
-@pytest.mark.thorough
-def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
-    """What the tests below rely on."""
-    assert tasks_started() == 0
-    frame_without_jobs(spark).write.format(FORMAT).mode("append").save(table)
-    assert tasks_started() > 0
 
 
 def test_refused_where_spark_plans(spark, table: str) -> None:
@@ -304,34 +294,14 @@ def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark
 
 
 @pytest.mark.thorough
-def test_a_schema_of_ones_own_is_refused(spark, table: str) -> None:
-    """[SP5] Spark would not pin a version then, and the columns would be anyone's guess."""
+def test_an_unknown_read_option_and_a_schema_of_ones_own_are_refused(spark, table: str) -> None:
+    """[SP5] With such a schema Spark would not pin a version, and the columns would be anyone's guess."""
     with pytest.raises(Exception, match="takes no schema of your own"):
         spark.read.format(FORMAT).schema("n int").load(table).collect()
-
-
-@pytest.mark.thorough
-def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
     with pytest.raises(Exception, match="does not know the option"):
         load(spark, table, mergeSchema="true")
     with pytest.raises(Exception, match=r"does not know the option versionasof; it knows .*version"):
         load(spark, table, versionAsOf="1")
-
-
-@pytest.mark.thorough
-def test_both_ways_of_reading_agree(spark, table: str) -> None:
-    """[RD7] [SP4] A table after a rename, a drop and a new column, by Spark's scan and by the data source."""
-    handle = mc.Table(table)
-    handle.rename_column("n", "number")
-    spark.createDataFrame([(10, "2013-01-01", 1.5)], "number long, day string, more double").write.format(FORMAT).option(
-        "mergeSchema", "true"
-    ).mode("append").save(table)
-    native = mc.read_committed(table, spark=spark)
-    assert native.columns == ["number", "day", "more"]
-    shown = [kept_metadata(field.metadata) for field in spark.read.format(FORMAT).load(table).schema]
-    assert spark.read.format(FORMAT).load(table).dtypes == native.dtypes and shown == [field.metadata for field in native.schema]
-    assert load(spark, table) == sorted(map(tuple, native.collect()))
-    assert pq.read_schema(next(Path(table).rglob("day=*/*.parquet"))).names[0] == "n"
 
 
 @pytest.mark.versions

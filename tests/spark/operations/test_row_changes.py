@@ -108,41 +108,8 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
-@pytest.mark.thorough
-@pytest.mark.versions
-def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
-    """[RC2] [RD7]"""
-    table, _ = copy(base, "plain", tmp_path)
-    wanted = [13, 23]
-    for condition in ("id IN (13, 23) AND NOT (text = 'x')", F.col("id").isin(13, 23), pc.field("id").isin([13, 23])):
-        before = table.snapshot().version
-        outcome = table.delete(condition, spark=spark, dry_run=True)
-        assert (outcome.kind, outcome.rows_deleted) == ("planned", 2 if not isinstance(condition, str) else 0), "text is null there"
-        assert table.snapshot().version == before
-    outcome = table.delete("id IN (13, 23)", spark=spark, key="erase 13", reason="they asked")
-    assert outcome.committed and not set(ids_of(table)) & set(wanted)
-    again = table.delete("id IN (13, 23)", spark=spark, key="erase 13")
-    assert again.already_committed and again.version == outcome.version and again.rows_deleted is None
-    with pytest.raises(mc.errors.KeyReusedError):
-        table.delete("id IN (13, 24)", spark=spark, key="erase 13")
-    entry = table.history(1)[0]
-    assert (entry["operation"], entry["reason"], entry["summary"]["removed_rows"] - entry["summary"]["rows"]) == ("delete", "they asked", 2)
-
-
 def ids_of(table: Table) -> list[int]:
     return [each for each in table.dataset().to_table(columns=["id"]).column("id").to_pylist() if each is not None]
-
-
-def test_what_matches_nothing_commits_nothing_but_a_key(spark: Any, base: Any, tmp_path: Path) -> None:
-    """A rerun of keyed work must not delete what came later. [RC6] [KY3]"""
-    table, _ = copy(base, "plain", tmp_path)
-    before = table.snapshot()
-    outcome = table.delete("id = 77", spark=spark)
-    assert (outcome.kind, outcome.committed, outcome.rows_deleted) == ("unchanged", False, 0)
-    assert table.snapshot() == before
-    assert table.delete("id = 77", spark=spark, key="k").version == before.version + 1
-    mc.write(rows(70).append_column("late", pa.nulls(10, pa.int32())), table.url)
-    assert table.delete("id = 77", spark=spark, key="k").already_committed and 77 in ids_of(table)
 
 
 @pytest.mark.versions
