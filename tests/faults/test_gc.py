@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +22,9 @@ from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
     JobFencedError,
+    OutcomeUnknownError,
     OutputGoneError,
+    StoreError,
 )
 from manifestcommit.files import writer as engine_rows
 from manifestcommit.format import codec, object_names
@@ -31,8 +34,8 @@ from manifestcommit.operations.gc import run
 from manifestcommit.operations.rollback import rollback
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.store import LocalStore, Store
-from manifestcommit.testing.faults import FaultCall, FaultStore
+from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 
 # --- completeness, alone --------------------------------------------------------------------------------------------------
@@ -186,6 +189,27 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.thorough
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("grace_s", [0.0, 86_400.0])
+def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) -> None:
+    """[GC1] [IV7]"""
+    store = table()
+    prepared = begin(store)
+    prepared.write(rows([70], day="x"))
+    for number in range(4):
+        job = begin(store)
+        job.write(rows([80 + number], day="x"))
+        gc(StoreClock(store, CLOCKS[clock]), grace_s=grace_s, keep_for_s=grace_s)
+        check_readable(store)
+        with contextlib.suppress(JobFencedError):
+            job.commit()
+        check_readable(store)
+    with contextlib.suppress(JobFencedError, OutcomeUnknownError):
+        prepared.commit()
+    check_clean(store)
+
+
 @pytest.mark.parametrize("clock", ["right", "ahead", "behind", "silent", "whole seconds"])
 def test_ages_are_measured_by_the_stores_own_clock(clock: str) -> None:
     """A store whose clock is hours off keeps what is younger than the grace period, and expires with none. [GC1]"""
@@ -380,6 +404,49 @@ def test_on_disk_with_temporary_files(tmp_path: Path) -> None:
     report = gc(store)
     assert (report.deleted["temporary file"].count, report.deleted["temporary file"].bytes) == (1, 11)
     assert not left.exists()
+    check_clean(store)
+
+
+class DiskFaults(FaultStore):
+    """What was never finished is asked for and given up by calls, too; the fault comes at one of these."""
+
+    def __init__(self, inner: Store, fault: Fault, at: int) -> None:
+        super().__init__(inner, on_call=self._meet)
+        self._fault, self._at, self.met = fault, at, 0
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        assert isinstance(self._inner, KeepsUnfinished)
+        return iter(self._call("unfinished", "", lambda: list(self._inner.unfinished())))
+
+    def discard_unfinished(self, each: Unfinished) -> None:
+        assert isinstance(self._inner, KeepsUnfinished)
+        self._call("discard_unfinished", each.name, lambda: self._inner.discard_unfinished(each))
+
+    def _meet(self, call: FaultCall) -> None:
+        self.met += call.kind in ("unfinished", "discard_unfinished")
+        if self.met == self._at:
+            self._faults[call.number] = self._fault
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", ["dies_before", "dies_after", "refused"])
+def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path: Path, fault: Fault) -> None:
+    """[GC7] [GC9]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day="x"), partition_by=["day"])
+    for at in range(1, 5):
+        job = begin(store)
+        half = [tmp_path / "t" / "day=x" / f".mc-tmp-{each:016x}-0000{each}-{'0' * 16}-0-{job.id}.parquet" for each in range(3)]
+        for each in half:
+            each.write_bytes(b"half")
+        write(store, rows([at], day=None))
+        failing = DiskFaults(store, fault, at)
+        with pytest.raises(StoreError if fault == "refused" else Died):
+            gc(failing)
+        assert failing.met >= at
+        check_readable(store)
+        gc(store)
+        assert not any(each.exists() for each in half)
     check_clean(store)
 
 
