@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import manifestcommit as mc
 
@@ -266,32 +264,3 @@ def test_data_files_are_plain_parquet(tmp_path: Path) -> None:
     paths = mc.Table(tmp_path / "t").files()["path"].to_pylist()
     found = [pq.ParquetFile(tmp_path / "t" / path).read().to_pylist() for path in paths]
     assert sorted(itertools.chain(*found), key=str) == [{"p": "x", "v": 1}, {"p": "y", "v": 2}]
-
-
-_counter = itertools.count()
-
-
-@pytest.mark.thorough
-@settings(max_examples=25)
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "s": st.none() | st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
-                "d": st.none() | st.floats(),
-                "l": st.none() | st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=2),
-                "p": st.none() | st.sampled_from(HOSTILE),
-            }
-        ),
-        max_size=6,
-    )
-)
-def test_whatever_is_written_is_read(rows: list[dict[str, Any]]) -> None:
-    """No value and no row changes on the way through any client. [DF3] [RD2]"""
-    kinds = {"id": pa.int64(), "s": pa.string(), "d": pa.float64(), "l": pa.list_(pa.int64()), "p": pa.string()}
-    given = pa.Table.from_pylist([{"id": i, **row} for i, row in enumerate(rows)], schema=pa.schema(kinds))
-    root = f"memory://whatever/{next(_counter)}"
-    mc.write(given, root, partition_by="p")
-    dataset = mc.Table(root).dataset()
-    for reader in READERS.values():
-        assert rows_of(reader(dataset)) == rows_of(given)

@@ -67,32 +67,6 @@ def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, 
     assert again.already_committed and table.version == again.version
 
 
-@pytest.mark.parametrize(
-    ("name", "to", "says"),
-    [
-        (NAME, "short", "cannot become 'short' from integer.*byte over short"),
-        (NAME, "string", "cannot become 'string' from integer"),
-        ("d", "decimal(12,2)", "cannot become"),
-        ("d", "decimal(39,1)", "decimal"),
-        ("f", "float32", "'float32' is the name of no type"),
-        ("s", pa.large_string(), None),
-        ("s", pa.struct([("a", pa.int8())]), "cannot become struct<a: byte>"),
-        ("s", "long", "cannot become 'long' from string"),
-        ("nope", "long", "no column 'nope'"),
-        ("s", 7, "type"),
-    ],
-)
-def test_what_does_not_widen_is_refused(table: Table, name: str, to: Any, says: str | None) -> None:
-    """[SC5]"""
-    before = table.version
-    if says is None:  # the same type, by another name
-        assert table.widen_column(name, to).already_committed
-    else:
-        with pytest.raises(mc.errors.ManifestCommitError, match=says):
-            table.widen_column(name, to)
-    assert table.version == before
-
-
 def test_a_write_that_would_change_a_type_says_which_operation_does(table: Table) -> None:
     """[SC3]"""
     for data, ways in (

@@ -21,7 +21,6 @@ from tests.kit.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_fil
 from tests.kit.sizes import in_turn
 
 import manifestcommit as mc
-from manifestcommit.scan import engine_readers
 
 
 def _in_duckdb(case: Case) -> str:
@@ -82,13 +81,6 @@ def test_every_reader_gives_the_rows_of_spark(tmp_path: Path, kind: str, each: i
 def test_a_store_behind_a_network_gives_the_same_rows(make: Callable[[str], mc.Table], tmp_path: Path, each: int) -> None:
     """[RD7] [RD42]"""
     assert _differing(make(f"memory://filters/{tmp_path.name}"), each) == []
-
-
-@pytest.mark.thorough
-def test_many_files_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[RD7] [RD42]"""
-    monkeypatch.setattr(engine_readers, "MOST_FILES", 1)
-    assert _differing(own(str(tmp_path / "t")), 13) == []
 
 
 @pytest.mark.thorough

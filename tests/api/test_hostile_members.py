@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -200,28 +198,6 @@ def test_a_prepared_job_that_does_not_say_what_its_files_hold_is_refused(store: 
 
 
 # --- the log of a streaming query -------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("[" * 100_000, "[]", "1", '"x"', "null", "{}", '{"path": null}', '{"path": ""}', '{"path": {"://": 1}}', '{"path": ["://"]}'),
-        *('{"path": "\\ud800"}', '{"path": "%s"}' % ("x" * 1_000_000), '{"path": "file:///elsewhere/x"}', '{"path": "://", "action": 1}'),
-        *(b"\xff".decode("latin-1"), "x" * 100),
-    ],
-    ids=lambda line: line[:20],
-)
-def test_a_line_of_a_sinks_log_that_lies_is_told_by_name(tmp_path: Path, line: str) -> None:
-    """[AF2] [OB4] An error of the library that is short, and no table."""
-    log = tmp_path / "_spark_metadata"
-    log.mkdir()
-    pq.write_table(ROWS, tmp_path / "0.parquet")
-    good = json.dumps({"path": (tmp_path / "0.parquet").as_uri(), "action": "add", "isDir": False})
-    (log / "0").write_bytes(f"v1\n{good}\n".encode() + line.encode("latin-1"))
-    with pytest.raises(mc.errors.UsageError, match="_spark_metadata/0") as caught:
-        mc.Table(tmp_path).adopt()
-    assert len(str(caught.value)) < 2_000
-    assert not (tmp_path / "_manifest").exists()
-
-
 def test_a_line_of_a_sinks_log_without_an_end_takes_no_memory() -> None:
     """[OB4] The log is read in portions; no line of it is longer than a path can be."""
     store = MemoryStore(f"hostile/sink/{time.monotonic_ns()}")

@@ -153,12 +153,6 @@ def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table) ->
 
 
 @pytest.mark.thorough
-def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Table) -> None:
-    """[RD7]"""
-    assert without("pyspark", "pandas", "polars", calls=["print(t.to_arrow('flight').num_rows)"], table=table) == [f"{len(HOSTILE) + 1}\n"]
-
-
-@pytest.mark.thorough
 def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
     """No row is added by a null, and files are chosen by the same condition. [RC8] [RD7]"""
     everything, calls, expected = table.to_arrow(), list[str](), list[str]()

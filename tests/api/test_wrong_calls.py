@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 
 import manifestcommit as mc
 
-REPO = Path(__file__).resolve().parents[2]
 ROWS = pa.table({"flight": [1545]})
 
 
@@ -47,11 +44,3 @@ def test_a_wrong_call_names_the_public_class(path: str, called: Callable[[mc.Tab
 def test_an_unknown_column_is_said_with_the_arguments_name(path: str, called: Callable[[mc.Table, pc.Expression], object]) -> None:
     with pytest.raises(mc.errors.UsageError, match=r"^filter names the column 'nope', which the table does not have"):
         called(mc.Table(path), pc.field("nope") > 1)
-
-
-@pytest.mark.thorough
-def test_simulated_clocks_are_not_logged() -> None:
-    """The theme sets clocks hours apart, of which the library would warn."""
-    command = [sys.executable, "-m", "tests.simulator", "--seeds", "0:30"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert done.returncode == 0 and "no violation" in done.stdout and done.stderr == ""

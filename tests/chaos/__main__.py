@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: real processes on a real store, killed, stopped and lied to by a seeded schedule, for as long as wanted.
 
     make chaos CHAOS_ARGS="--minutes 10 --seed 7"
-    make chaos CHAOS_ARGS="--minutes 5 --store s3 --json"
+    make chaos CHAOS_ARGS="--minutes 5 --store s3"
     make chaos CHAOS_ARGS="--about joint --minutes 10"
 
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
@@ -16,10 +16,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from tests.chaos.run import Settings, Summary, report, run
 from tests.chaos.scene import SCENES
 from tests.servers import servers
@@ -33,7 +33,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long things go wrong on each store (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="the schedule of an earlier run (default: a new one)")
     parser.add_argument("--store", choices=("local", "s3", "both"), default="both", help="where (default: both, one after the other)")
-    parser.add_argument("--writers", type=int, default=4)
     parser.add_argument(
         "--about",
         choices=tuple(SCENES),
@@ -42,11 +41,9 @@ def main(arguments: list[str]) -> int:
         "or constraints",
     )
     parser.add_argument("--spark", action="store_true", help="of gate: with a query of Spark that streams beside them")
-    parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
     given = parser.parse_args(arguments)
-    if min(given.minutes, given.writers) <= 0:
-        parser.error("--minutes and --writers are more than 0")
+    if given.minutes <= 0:
+        parser.error("--minutes are more than 0")
     if given.spark and given.about != "gate":
         parser.error("--spark is of --about gate")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
@@ -58,22 +55,18 @@ def main(arguments: list[str]) -> int:
         except UnavailableError as error:
             print(f"NOT RUN on {store}: {error}. --store local needs nothing.", file=sys.stderr)
             unavailable = True
-    if given.json:
-        print(msgspec.json.encode([msgspec.to_builtins(each) for each in summaries]).decode())
     return 1 if any(each.findings for each in summaries) else 3 if unavailable else 0
 
 
 def _run(given: argparse.Namespace, seed: int, store: Literal["local", "s3"]) -> Summary:
-    def say(line: str) -> None:
-        print(line, file=sys.stderr if given.json else sys.stdout, flush=True)
-
+    say = partial(print, flush=True)
     with _server(store) as server:
         # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
         slower: dict[str, Any] = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         if given.spark:  # its session alone takes longer than a short run
             slower |= {"wanted": {"streamed": 10}, "drain_s": 600.0}
         settings = Settings(
-            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
+            seed=seed, seconds=given.minutes * 60, store=store, writers=4, sources=6,
             exports=given.about == "tables", about=given.about, spark=given.spark, **slower,
         )  # fmt: skip
         summary = run(settings, say, server)

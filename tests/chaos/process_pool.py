@@ -158,8 +158,7 @@ def _start(world: World, name: str, incarnation: int) -> int:
 
 def _prepare(world: World) -> None:
     """What every actor would do and load first; no client is made here."""
-    if world.tight:
-        tighten()
+    tighten()
     if world.faulty:
         importlib.import_module("manifestcommit.store.s3")
         importlib.import_module("botocore.session")

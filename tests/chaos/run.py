@@ -55,7 +55,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kill_every_s: float = 1.2
     timeout_s: float = 2.0
     wanted: dict[str, int] = {}
-    tight: bool = True
     exports: bool = False
     about: Literal["tables", "joint", "rows", "gate"] = "tables"
     drain_s: float = 180.0
@@ -332,7 +331,6 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         options=options,
         direct=direct,
         faulty=proxy is not None,
-        tight=settings.tight,
         per_second=settings.per_second,
         spark=settings.spark,
     )

@@ -62,16 +62,6 @@ def test_what_is_exported_meanwhile_is_right_at_every_version() -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_exported_to_a_real_s3_server_is_right_although_answers_are_lost(rgw: S3Server) -> None:
-    """[EX1] [EX2] [EX4] [ST14]"""
-    wanted = {"kill": 2, "committed": 10, "exported": 5, "read elsewhere": 5, "lost answer": 3}
-    settings = Settings(seed=12, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, wanted=wanted, exports=True)
-    summary = run(settings, print, rgw)
-    check(summary, ("exported", "read elsewhere", "committed"), operations=30)
-    assert summary.lost_answers > 0
-
-
-@pytest.mark.thorough
 def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> None:
     """[IV1] [IV2] [IV3] [IV4] [IV5] [IV6] [KY3] [WM2] [AB3] [AB4] [RD2] [ST14]"""
     wanted = WANTED if PROOF else {"kill": 2, "stop": 1, "prepared": 1, "read": 2, "committed": 12}
@@ -105,16 +95,6 @@ def test_a_transfer_is_in_all_of_its_tables_or_in_none_on_a_local_disk() -> None
 
 
 @pytest.mark.thorough
-def test_a_transfer_is_in_all_of_its_tables_or_in_none_on_a_real_s3_server(rgw: S3Server) -> None:
-    """[MT1] [MT4] [MT9] [MT11] [MT12] [ST14]"""
-    wanted = {"kill": 2, "prepared": 1, "read together": 3, "transferred": 6, "lost answer": 3}
-    settings = Settings(seed=6, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, about="joint", wanted=wanted)
-    summary = run(settings, print, rgw)
-    assert not summary.findings and summary.lost_answers > 0 and summary.counts["members"] > 0
-    report(summary, print)
-
-
-@pytest.mark.thorough
 def test_row_changes_are_made_once_and_one_after_the_other_on_a_local_disk() -> None:
     """Updates, partial merges, deletes and overwrites by a condition, in the same partitions, with compaction and gc. [RC2] [RC3] [RC6]
     [RC7] [RC9] [RC10] [CF16]"""
@@ -123,16 +103,6 @@ def test_row_changes_are_made_once_and_one_after_the_other_on_a_local_disk() -> 
     summary = run(Settings(seed=5, seconds=14, about="rows", wanted=wanted), print)
     report(summary, print)
     assert not summary.findings and summary.deaths.get(CREATED) and summary.rows["changed"] > 20
-
-
-@pytest.mark.thorough
-def test_row_changes_are_made_once_and_one_after_the_other_on_a_real_s3_server(rgw: S3Server) -> None:
-    """[RC2] [RC6] [ST14]"""
-    wanted = {"kill": 2, "conflict": 1, "changed": 15, "read": 3, "lost answer": 3}
-    settings = Settings(seed=6, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, about="rows", wanted=wanted)
-    summary = run(settings, print, rgw)
-    report(summary, print)
-    assert not summary.findings and summary.lost_answers > 0
 
 
 def test_whoever_kills_a_run_ends_all_of_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.chaos.changes import SCHEMA, TABLE, Change, Replay, carry_out, check_
 from tests.chaos.check import Link
 from tests.chaos.log import Log
 from tests.chaos.work import Ranges, batch_of, pieces_of, rows
-from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, SLOT, STATE
+from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, STATE
 
 import manifestcommit as mc
 from manifestcommit.format import object_names
@@ -66,14 +66,6 @@ class Fed:
 @pytest.fixture
 def fed(tmp_path: Path) -> Fed:
     return Fed(tmp_path)
-
-
-@pytest.mark.thorough
-def test_a_table_that_is_as_it_should_be_has_no_findings(fed: Fed) -> None:
-    """[IV1] [IV2] [IV6]"""
-    fed.feed(fed.rest())
-    assert check.check_fed(str(fed.root), {}, fed.log, fed.told) == ([], 0)
-    assert check.check_fed(str(fed.root), {}, fed.log, fed.told[1:]) == ([], 1)
 
 
 def _twice(fed: Fed) -> None:
@@ -191,18 +183,6 @@ def test_planted_damage_is_found(fed: Fed, damage: Callable[[Fed], None]) -> Non
     damage(fed)
     found = fed.findings()
     assert [each for each in found if DAMAGE[damage] in each], found
-
-
-def test_a_reader_finds_damage_in_any_version(fed: Fed) -> None:
-    """What a reader compares all the time: one version, by the library's own dataset. [RD2]"""
-    _lost(fed)
-    table = mc.Table(fed.root)
-
-    def look(version: int) -> list[str]:
-        return check.compare(table.dataset(version=version).to_table(), fed.log, table.snapshot(version=version).watermarks)
-
-    assert [look(version) for version in (1, 2, 3, 4)] == [[], [], [], []]
-    assert "1 lost: [15]" in look(5)[0]
 
 
 def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
@@ -380,26 +360,6 @@ def test_what_gc_leaves_or_takes_wrongly_is_found(fed: Fed) -> None:
     assert check.check_swept(store) == []
     fed.listed().unlink()
     assert [each.partition(":")[0] for each in check.check_swept(store)] == ["1 objects are missing"]
-
-
-def test_a_mixture_of_two_overwrites_is_found(tmp_path: Path) -> None:
-    """[CF3] [CF4]"""
-    table = mc.create_table(tmp_path / "state", STATE, partition_by=["slot"])
-    now = pa.table({"slot": ["%"] * 3, "generation": [2] * 3, "piece": [0, 1, 2]})
-    mc.write(now, table.url, watermarks={SLOT + "%": (0, 2)})
-    assert check.check_state(table.url, {}, []) == ([], 1)
-    mc.write(now.slice(1, 1), table.url, mode="overwrite", overwrite={"slot": "%"})
-    assert "version 3: its generations are {'slot %': 2}" in check.check_state(table.url, {}, [])[0][0]
-
-
-def test_a_lost_count_is_found(tmp_path: Path) -> None:
-    """[CF3]"""
-    table = mc.create_table(tmp_path / "counter", STATE)
-    for generation in (1, 2, 2):
-        pieces = pa.table({"slot": [COUNTER] * 3, "generation": [generation] * 3, "piece": [0, 1, 2]})
-        mc.write(pieces, table.url, mode="overwrite")
-    (found,) = check.check_state(table.url, {}, [], name=COUNTER)[0]
-    assert f"version 4: its generations are {{'slot counter': 3}}, and its rows [('{COUNTER}', 2, 0)" in found
 
 
 # --- transfers ----------------------------------------------------------------------------------------------------------

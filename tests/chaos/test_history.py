@@ -116,18 +116,3 @@ def test_half_of_a_job_and_one_twice_are_items_that_nobody_wrote(told: Path) -> 
         (finding,) = judge(told, ["plain"])[0]
         assert "nobody wrote" in finding or "different rows" in finding
         (histories_folder(told, "plain") / "reader.jsonl").unlink()
-
-
-def test_what_was_done_in_several_tables_is_judged_over_all_of_them(told: Path) -> None:
-    """A read of both shows a joint commit in one of them only. [MT1] [MT12]"""
-    for table, seen in (("plain", 2), ("state", 3)):
-        path = histories_folder(told, table) / "writer 0.0.jsonl"
-        history = read_history(path)
-        joint = next(each for each in history if each.version == 3 and each.outcome == "committed")
-        history = [msgspec.structs.replace(each, joint="transfer") if each is joint else each for each in history]
-        shown = Operation(
-            id="look", process="auditor", name="read together", begin=0.5, end=9e9, outcome="read", version=seen, joint="look"
-        )
-        write_history(path, [*history, shown])
-    (finding,) = judge(told, ["plain", "state"])[0]
-    assert finding.startswith("together: a torn read")

@@ -55,7 +55,6 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     direct: dict[str, Any] = {}
     faulty: bool = False
-    tight: bool = True
     per_second: float = 60.0  # records that come into the log
     spark: bool = False  # whether a query of Spark plays
 

@@ -1,4 +1,4 @@
-"""What every command shows on a terminal of 80 columns, and two of them on a wide one, kept in tests/cli/golden: a file for each command.
+"""What every command shows on a terminal of 80 columns, kept in tests/cli/golden: a file for each command.
 
 python -m tests.cli.golden_outputs     run all of them, and rewrite the files; look at the difference before it is committed
 
@@ -28,8 +28,7 @@ from manifestcommit.runtime.environment import Env
 from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")
-WIDTH, WIDE = 80, 120
-ON_BOTH = ("history", "files")  # those that are shown on a wide terminal, too: all tables are laid out by the same code
+WIDTH = 80
 AUTHOR = Author(user="ada", host="laptop", program="load.py", software="manifestcommit 0.1.0")
 JOB = "<the prepared job>"
 Answers = Sequence[str]
@@ -99,34 +98,29 @@ BESIDE = ("--together-with", f"{FLIGHTS}=2", "--together-with", f"{AUDIT}=1")
 SEVERAL: list[tuple[list[str], Answers]] = [
     (["history", FLIGHTS], ()),
     (["history", REJECTS], ()),
-    (["describe", FLIGHTS, "--version", "3"], ()),
     (["jobs", REJECTS], ()),
     (["resolve", REJECTS, JOB], ()),
     (["abort", REJECTS, JOB], ["n\n"]),
     (["commit", REJECTS, JOB], ()),
-    (["resolve", REJECTS, JOB, "--json"], ()),
     (["tag", FLIGHTS, "2013 q1", "--keep-for", "400d"], ()),
     (["rollback", REJECTS, "2", "--alone", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--together-with", f"{REJECTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--reason", "wrong rates", "--yes"], ()),
-    (["rollback", REJECTS, "2", "--together-with", FLIGHTS, "--reason", "wrong rates", "--yes"], ()),
-    (["rollback", REJECTS, "3", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates", "--yes"], ()),
     (["rollback", REJECTS, "2", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates", "--yes"], ()),
     (["rollback", REJECTS, "2", *BESIDE, "--reason", "wrong rates"], ["y\n"]),
-    (["verify", AUDIT], ()),
 ]
 # Those that are about no table.
-PLAIN: dict[str, list[list[str]]] = {"help": [["help"], ["help", "untag"]]}
+PLAIN: dict[str, list[list[str]]] = {"help": [["help", "untag"]]}
 _NUMBER = itertools.count()
 
 
-def outputs(name: str, columns: int) -> list[str]:
+def outputs(name: str) -> list[str]:
     """What a command shows in each of its cases."""
-    with _same_everywhere(columns):
+    with _same_everywhere():
         if name in PLAIN:
-            return [_shown(arguments, (), columns) for arguments in PLAIN[name]]
+            return [_shown(arguments, ()) for arguments in PLAIN[name]]
         if name == "several-tables":
-            return list(_of_several(columns))
+            return list(_of_several())
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
         if name in ("tables", "serve", "publish-catalog"):
@@ -134,12 +128,12 @@ def outputs(name: str, columns: int) -> list[str]:
         parts = []
         for more, answers in CASES[name]:
             given = [job if each == JOB else each for each in more]
-            parts.append(_shown([name, url, *given], answers, columns))
+            parts.append(_shown([name, url, *given], answers))
         return parts
 
 
-def _shown(arguments: Sequence[str], answers: Answers, columns: int) -> str:
-    found = run(*arguments, answers=answers, columns=columns)
+def _shown(arguments: Sequence[str], answers: Answers) -> str:
+    found = run(*arguments, answers=answers, columns=WIDTH)
     text = re.sub(r"\x1b\[2K|\x1b\[\d*A|\r", "", found.shown)
     line = " ".join(f"'{each}'" if re.search(r"[\s;<>]", each) else each for each in arguments)
     return _any_run(f"$ manifestcommit {line}\n{text.rstrip()}\nexit code {found.status}\n")
@@ -172,7 +166,7 @@ def _table(url: str) -> str:
         return str(job.prepare())[-32:-24]
 
 
-def _of_several(columns: int) -> Iterator[str]:
+def _of_several() -> Iterator[str]:
     lake = f"memory://lake{next(_NUMBER):03}"
     names = {each: f"{lake}/{each[1:-1]}" for each in (FLIGHTS, REJECTS, AUDIT)}
     job = _tables(names)
@@ -180,7 +174,7 @@ def _of_several(columns: int) -> Iterator[str]:
         given = [job if each == JOB else each for each in arguments]
         for name, url in names.items():
             given = [each.replace(name, url) for each in given]
-        yield _shown(given, answers, columns)
+        yield _shown(given, answers)
 
 
 def _tables(urls: dict[str, str]) -> str:
@@ -209,10 +203,10 @@ def _parquet(url: str) -> str:
 
 
 @contextmanager
-def _same_everywhere(columns: int) -> Iterator[None]:
+def _same_everywhere() -> Iterator[None]:
     """Ids from a fixed sequence; a terminal without colour."""
     drawn = random.Random(19)
-    environment = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(columns)}
+    environment = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(WIDTH)}
     randomness: Callable[..., bytes] = lambda self, count: drawn.randbytes(count)  # noqa: E731
     with (
         mock.patch.dict(os.environ, environment),
@@ -224,8 +218,7 @@ def _same_everywhere(columns: int) -> Iterator[None]:
 
 def document(name: str) -> str:
     """The file of a command."""
-    widths = (WIDTH, WIDE) if name in ON_BOTH else (WIDTH,)
-    return "\n".join(f"=== {columns} columns\n\n" + "\n".join(outputs(name, columns)) for columns in widths)
+    return "\n".join(outputs(name))
 
 
 if __name__ == "__main__":

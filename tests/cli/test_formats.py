@@ -140,31 +140,6 @@ def test_sizes_are_rounded_and_exact_on_demand(root: Path, said: Said) -> None:
     assert f"  {large / 1024:.1f} KiB  " in said("files", root) and f"  {large:,}  " in said("files", root, "--bytes")
 
 
-# --- which files -------------------------------------------------------------------------------------------------------------
-def test_files_are_filtered(root: Path, said: Said) -> None:
-    """[RD6]"""
-    found = json.loads(said("files", root, "--json", "--filter", "p = 'a=b'"))
-    assert {row["path"] for row in found} == {row["path"] for row in mc.Table(root).files().to_pylist() if row["p"] == "a=b"} != set()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["files", "--filter", " "], "invalid --filter ' '"),
-        (["head", "--columns", "v,nope"], "invalid --columns 'v,nope': the table has no column 'nope'"),
-        (["properties", "--set", "owner"], "invalid --set 'owner': expected a name and a value"),
-        (["files", "--format", "xml"], "invalid choice: 'xml'"),
-    ],
-)
-def test_what_is_no_filter_is_named(root: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """[SE3]"""
-    try:
-        status = main([arguments[0], str(root), *arguments[1:]])
-    except SystemExit as left:
-        status = int(left.code or 0)
-    assert status == 2 and message in capsys.readouterr().err
-
-
 # --- the new commands ------------------------------------------------------------------------------------------------------------
 def test_partitions_and_schema_are_what_python_gives(root: Path, said: Said) -> None:
     """[PT1]"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, document
+from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, WIDTH, document
 
 from manifestcommit.cli.main import make_parser
 from manifestcommit.terminal import text_width
@@ -26,10 +26,8 @@ def test_tables_fit_and_nothing_hostile_is_sent(name: str) -> None:
     """Lines of tables, that is: sentences are left to the terminal. [LY1]"""
     text = (FOLDER / f"{name}.txt").read_text("utf-8")
     assert all(each.isprintable() or each == "\n" for each in text)
-    for part in text.split("=== ")[1:]:
-        width, lines = int(part.split()[0]), part.splitlines()
-        for at, line in enumerate(lines):
-            if set(line) == {"─"}:
-                table = lines[at - 1 : next((n for n in range(at, len(lines)) if not lines[n]), len(lines))]
-                names = table[0].removeprefix("Continue? [y/N] ")  # whose line the answer ends on a real terminal
-                assert text_width(line) <= width and text_width(names) <= width
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        if set(line) == {"─"}:
+            names = lines[at - 1].removeprefix("Continue? [y/N] ")  # whose line the answer ends on a real terminal
+            assert text_width(line) <= WIDTH and text_width(names) <= WIDTH

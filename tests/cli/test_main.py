@@ -202,6 +202,10 @@ def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, argume
         (("rewind", "s", "--to", "1", "--reason", " ", "--yes"), "invalid --reason ' ': expected"),
         (("resolve", ""), "invalid JOB '': expected the id of a job"),
         (("lineage", "", "5"), "invalid SOURCE '': expected the name of a source"),
+        (("files", "--filter", " "), "invalid --filter ' '"),
+        (("head", "--columns", "number,nope"), "invalid --columns 'number,nope': the table has no column 'nope'"),
+        (("properties", "--set", "owner"), "invalid --set 'owner': expected a name and a value"),
+        (("files", "--format", "xml"), "invalid choice: 'xml'"),
     ],
 )
 def test_an_error_names_the_option_as_it_is_typed(run: Run, root: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -243,26 +247,6 @@ def test_damage_is_an_error_that_names_the_object(run: Run, root: Path, tmp_path
         assert found.status == 3 and found.out == "" and newest.name in found.err
 
 
-@pytest.mark.thorough
-def test_a_secret_in_the_path_is_not_repeated(run: Run) -> None:
-    """[SE1]"""
-    for url in ("s3://AKIA:hunter2@bucket/x", "s3://AKIA:hun/ter2hunter2@bucket/x", "file://u:hunter2@host/x"):
-        for arguments in (["history", url], ["files", url, "--json"], [url], ["history", url, url]):
-            found = run(*arguments)
-            assert found.status in (2, 3) and "hunter2" not in found.out + found.err
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> None:
-    found = run(command, "--help")
-    assert found.status == 0 and found.err == ""
-    words = " ".join(found.out.split())
-    assert "PATH the table path" in words and "--json one JSON document" in words
-    assert "--storage-options FILE a JSON file" in words
-    description = found.out.partition("\n\n")[2].partition("\n\n")[0].strip()
-    assert len(description.split()) >= 5 and description.endswith(".")
-
-
 # --- doctor, and options of a store -----------------------------------------------------------------------------------
 @pytest.fixture
 def options_file(tmp_path: Path, rgw: Any) -> Path:
@@ -299,15 +283,6 @@ def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkey
     file.write_bytes(b"")
     found = run("doctor", file / "below", "--json")
     assert (found.status, found.out) == (3, "") and "Not a directory" in found.err
-
-
-@pytest.mark.thorough
-def test_doctor_gives_python_what_it_prints(run: Run, tmp_path: Path) -> None:
-    """[ST12]"""
-    report, printed = mc.Table(tmp_path / "t").doctor(), run("doctor", tmp_path / "t", "--json").json
-    shown = [{"check": each.check, "result": each.result, "detail": each.detail} for each in report.findings]
-    assert printed["findings"][:-1] == shown[:-1] and printed["findings"][-1].keys() == shown[-1].keys(), "the last one tells times"
-    assert (printed["url"], printed["verdict"]) == (report.url, report.verdict) == (f"file://{tmp_path / 't'}", "safe")
 
 
 @pytest.mark.thorough
@@ -350,14 +325,6 @@ def test_storage_options_that_are_none_are_not_repeated(run: Run, root: Path, tm
         found = run("history", root, "--storage-options", text)
         assert (found.status, found.out) == (2, "") and "invalid --storage-options: expected the name of a" in found.err
         assert "hunter2" not in found.err and "Traceback" not in found.err and len(found.err.splitlines()) == 1
-
-
-def test_storage_options_that_a_store_does_not_take_are_named_without_their_values(run: Run, root: Path, tmp_path: Path) -> None:
-    """[SE1]"""
-    file = tmp_path / "o.json"
-    file.write_text('{"secret": "hunter2"}', "utf-8")
-    found = run("history", root, "--storage-options", file)
-    assert found.status == 2 and "secret" in found.err and "hunter2" not in found.err
 
 
 # --- hostile values --------------------------------------------------------------------------------------------------
@@ -468,36 +435,21 @@ def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
     """Standard output is the document and nothing else."""
     done = command("files", root, "--json")
     assert done.returncode == 0 and done.stderr == b"" and len(json.loads(done.stdout)) == 3
-    done = command("history", root / "x" / "nowhere")
-    assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"manifestcommit: there is no table at file://")
-    assert b"adopt" in done.stderr, "a folder of plain Parquet files is one command away from a table"
-
-
-@pytest.mark.thorough
-def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
-    """One line at once, not a page of Spark's own after its start. [RC2] [RD1]"""
     done = command("delete", root / "x" / "nowhere", "--where", "a > 9")
     assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"manifestcommit: there is no table at file://")
-    assert len(done.stderr.splitlines()) == 1
+    assert b"adopt" in done.stderr, "a folder of plain Parquet files is one command away from a table"
+    assert len(done.stderr.splitlines()) == 1, "not a page of Spark's own after its start"
 
 
 @pytest.mark.thorough
-def test_a_compaction_that_sorts_needs_no_spark(tmp_path: Path) -> None:
-    """After `pip install` without the extra. [RC8]"""
-    for first in (1, 2):
-        mc.write(pa.table({"a": [first]}), tmp_path / "t")
+def test_a_compaction_that_sorts_needs_no_spark_and_a_delete_for_what_only_that_evaluates(tmp_path: Path) -> None:
+    """After `pip install` without the extra: the part is named, and how to get Spark. [RC8]"""
+    for rows in ([1, 9], [10]):
+        mc.write(pa.table({"a": rows}), tmp_path / "t")
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
     path = os.pathsep.join([str(tmp_path), str(Path(mc.__file__).parents[1])])
     done = command("compact", "--sort-by", "a", tmp_path / "t", env={**BUFFERED, "PYTHONPATH": path})
     assert done.returncode == 0 and b"groups                  1\n" in done.stdout, done.stderr
-
-
-@pytest.mark.thorough
-def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> None:
-    """After `pip install` without the extra: the part is named, and how to get Spark. [RC8]"""
-    mc.write(pa.table({"a": [1, 9, 10]}), tmp_path / "t")
-    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
-    path = os.pathsep.join([str(tmp_path), str(Path(mc.__file__).parents[1])])
     done = command("delete", tmp_path / "t", "--yes", "--where", "a > 9", env={**BUFFERED, "PYTHONPATH": path})
     assert done.returncode == 0 and b"rows deleted     1\n" in done.stdout and not done.stderr
     done = command("delete", tmp_path / "t", "--yes", "--where", "pmod(a, 2) = 1", env={**BUFFERED, "PYTHONPATH": path})

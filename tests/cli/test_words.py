@@ -54,7 +54,9 @@ def test_help_verb_is_the_help_of_the_verb(verb: str, capsys: pytest.CaptureFixt
     assert left("help", verb) == 0
     shown = capsys.readouterr().out
     assert left(verb, "--help") == 0 and capsys.readouterr().out == shown
-    assert f"\n  manifestcommit {verb}" in shown.partition("\n\n")[2]
+    _, description, rest = shown.split("\n\n", 2)
+    assert len(description.split()) >= 5 and description.rstrip().endswith(".")
+    assert f"\n  manifestcommit {verb}" in rest
 
 
 def test_help_alone_has_every_verb_in_one_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,15 +125,6 @@ def test_what_begins_no_job_is_an_error(tmp_path: Path, given: str, capsys: pyte
     mc.write(pa.table({"a": [1]}), tmp_path / "t")
     assert main(["resolve", str(tmp_path / "t"), given]) == 2
     assert "job" in capsys.readouterr().err.lower()
-
-
-@pytest.mark.parametrize("command", ["resolve", "commit", "abort"])
-def test_too_few_digits_are_no_job_id(tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """[SE3]"""
-    job = mc.write(pa.table({"a": [1]}), tmp_path / "t").job_id
-    given = short_job(job)[:3]
-    assert main([command, str(tmp_path / "t"), given]) == 2
-    assert f"invalid JOB '{given}': expected at least 4 of the digits" in capsys.readouterr().err
 
 
 def test_an_ambiguous_one_lists_the_candidates() -> None:

@@ -2,7 +2,6 @@
 
 python -m tests.clients                     all clients, on disk and on S3; writes docs/reference/clients.md
 python -m tests.clients dev chdb            the clients of these environments, which records nothing
-python -m tests.clients --place disk        only there, which records nothing
 python -m tests.clients --page              only rewrite the page's tables
 
 Exit codes: 0 all as known, 1 a client got something wrong that is not in tests/clients/faults.py, or no longer what is, 2 usage.
@@ -32,7 +31,6 @@ ENVIRONMENTS = (DEV, *REQUIREMENTS)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.clients", description="other engines' clients read exports of tables of every kind")
     parser.add_argument("names", nargs="*", metavar="ENVIRONMENT", help=f"which: {', '.join(ENVIRONMENTS)}")
-    parser.add_argument("--place", choices=tuple(results.PLACES), help="only there")
     parser.add_argument("--page", action="store_true", help="only rewrite the tables of the page")
     given = parser.parse_args()
     if given.page:
@@ -40,18 +38,18 @@ def main() -> int:
         return 0
     if unknown := set(given.names) - set(ENVIRONMENTS):
         parser.error(f"no environment {', '.join(sorted(unknown))}; there are {', '.join(ENVIRONMENTS)}")
-    chosen, places = given.names or ENVIRONMENTS, [given.place] if given.place else list(results.PLACES)
+    chosen = given.names or ENVIRONMENTS
     made = results.Results(date=dt.date.today().isoformat(), versions={}, verdicts={})
     for environment in chosen:
         python = python_of(environment)
         made["versions"] |= {client: version_of(python, client) for client in clients_in(environment)}
     wrong = []
-    for place in places:
+    for place in results.PLACES:
         made["verdicts"][place] = _read(place, chosen)
         wrong += objections(place, made["verdicts"][place], frozenset({SAME, REFUSED}))
     for each in wrong:
         print(f"UNEXPECTED: {each}", flush=True)
-    if not wrong and not given.names and not given.place:
+    if not wrong and not given.names:
         results.record(made)
     print(f"--- {sum(len(kinds) for clients in made['verdicts'].values() for kinds in clients.values())} reads, {len(wrong)} unexpected")
     return bool(wrong)

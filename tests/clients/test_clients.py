@@ -67,23 +67,3 @@ def test_what_is_wrong_with_rows_is_found(tmp_path: Path) -> None:
         run.verdict(table.set_column(table.column_names.index("text"), "text", turned), made)
         == "wrong: the values of several rows are mixed"
     )
-
-
-@pytest.mark.thorough
-def test_a_client_that_ends_its_process_costs_only_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run.make(str(tmp_path), names=["empty"], large=False)["empty"]
-    jobs = [
-        {"client": client, "root": made.root, "s3": None, "where": None, "out": str(tmp_path / f"{client}.arrow")}
-        for client in ("ends", "pyiceberg")
-    ]
-    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    source = Path(run.REPO, "tests", "clients", "readers.py").read_text("utf-8")
-    dying = source.replace(
-        "READERS: dict[str, Reader] = {", 'READERS: dict[str, Reader] = {\n    "ends": lambda root, s3, where: os._exit(7),'
-    )
-    (tmp_path / "tests" / "clients").mkdir(parents=True)
-    (tmp_path / "tests" / "clients" / "readers.py").write_text(dying, "utf-8")
-    monkeypatch.setattr(run, "REPO", tmp_path)
-    run.run_readers(sys.executable, tmp_path / "jobs.json", 2)
-    assert (tmp_path / "ends.error").read_text() == "the client ended the process"
-    assert pa.ipc.open_file(tmp_path / "pyiceberg.arrow").read_all().num_rows == 0

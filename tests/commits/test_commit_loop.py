@@ -17,7 +17,6 @@ from manifestcommit.format import object_names
 from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.log.manifests import JOB_RUN, KEY_RUN
 from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, open_head, read_version, walk_back
 from manifestcommit.protocol.apply import Budgets
@@ -143,41 +142,6 @@ def test_a_key_that_was_spilled_is_found_before_any_work(monkeypatch: pytest.Mon
 @pytest.fixture
 def tiny(set_budgets: SetBudgets) -> None:
     set_budgets(inline_entry_bytes=600, inline_keys=2, inline_jobs=2, inline_removed_bytes=4, fan_in=2)
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tiny")
-def test_every_version_is_exact_where_every_commit_spills_and_merges() -> None:
-    """[CM12] [OB9] [OB11]"""
-    world = World(memory())
-    for number in range(1, 120):
-        scope = ({1: f"d{number % 3}"},) if number % 5 == 0 else ({},) if number % 47 == 0 else None
-        world.commit(*(f"d{each}" for each in range(number % 4 + 1)), key=f"k{number}", scope=scope)
-    for head in walk_back(world.store, open_head(world.store)):
-        if head.version > 1:
-            world.check(head)
-            fresh = session(world.store)
-            known = {key: version for key, version in world.keys.items() if version <= head.version}
-            for key in [*known][-3:] + [*known][:3]:
-                record = find_key(fresh, head.snapshot, key)
-                assert record is not None and record.version == known[key]
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("tiny")
-def test_runs_are_sorted_and_free_of_duplicates() -> None:
-    """[OB11]"""
-    world = World(memory())
-    for number in range(60):
-        world.commit("d", key=f"k{number}")
-    snapshot = open_head(world.store).snapshot
-    for runs, columns in ((snapshot.key_runs, KEY_RUN), (snapshot.job_runs, JOB_RUN)):
-        assert runs
-        for each in runs:
-            names = world.own.manifests.run(each, columns).column(columns.names[0]).to_pylist()
-            assert names == sorted(set(names)), "sorted, and no name twice"
-            assert (each.first, each.last, each.rows) == (names[0], names[-1], len(names))
-        assert len(runs) < 12
 
 
 @pytest.mark.thorough

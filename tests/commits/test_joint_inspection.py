@@ -36,25 +36,6 @@ def lake(tmp_path: Path) -> list[str]:
     return [home, *(path for path in paths if path != home)]
 
 
-def test_the_history_says_which_table_decided_and_which_took_part(lake: list[str]) -> None:
-    """The home names each member and its version, a member only the home; other commits nothing. [MT3] [MT4]"""
-    home, *members = (mc.Table(path) for path in lake)
-    alone, decision, *_ = home.history()
-    assert alone["joint"] is None and decision["key"] == "day 2"
-    assert decision["joint"]["decided_by"] == home.url
-    assert decision["joint"]["partners"] == {table.url: table.version for table in members}
-    for table in members:
-        said = table.history()[0]["joint"]
-        assert said == {"decided_by": home.url, "attempt": decision["joint"]["attempt"], "partners": {home.url: None}}
-        assert table.describe()["joint"] == said and table.describe(version=1)["joint"] is None
-    assert home.describe(version=decision["version"])["joint"] == decision["joint"] and home.describe()["joint"] is None
-    text, page = repr(home.history()), home.history()._repr_html_()  # type: ignore[attr-defined]
-    for table in members:
-        named = f"{table.url.rpartition('/')[2]} {table.version}"
-        assert named in page
-    assert f"{members[0].url.rpartition('/')[2]} 3, " in text
-
-
 def test_what_never_took_part_shows_no_column_of_it(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for path, is_joint in ((f"{lake[0]} alone", False), (lake[1], True)):
         mc.write(DAY, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,28 +207,6 @@ def _until_placed(lake: Lake, jobs: list[str]) -> None:
 
 
 # --- killed anywhere ------------------------------------------------------------------------------------------------------
-def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[TableContext, str], object]) -> bool:
-    try:
-        act(dying(lake, by, after), jobs[by])
-    except Crash:
-        return True
-    return False
-
-
-@pytest.mark.thorough
-def test_who_dies_while_it_aborts_leaves_all_or_nothing() -> None:
-    """[MT11] [AB4]"""
-    for after in itertools.count():
-        lake = Lake(2)
-        jobs = prepare(lake)
-        is_killed = _killed(lake, jobs, 1, after, give_up)
-        told = {commit_prepared(lake.at(url), job).kind for url, job in zip(lake.urls, jobs, strict=True)}
-        assert len(told) == 1 and lake.moved() == ([1, 1] if told == {"committed"} else [0, 0])
-        if not is_killed:
-            assert told == {"aborted"}
-            break
-
-
 # --- refused --------------------------------------------------------------------------------------------------------------
 def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
     """The home was removed: nothing decides; its own table aborts the job. [MT11]"""

@@ -96,23 +96,6 @@ def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() 
     check_table(store)
 
 
-def test_another_key_is_another_job() -> None:
-    store = table()
-    first, other = written(store, 7), written(store, 9, key="a")
-    assert first.id != other.id
-    assert {begin(store).id, begin(store, key="a").id} == {first.id, other.id}
-    assert begin(store, key="A").id not in (first.id, other.id)
-
-
-def test_a_first_write_that_died_is_taken_over_too() -> None:
-    """It had made the table and committed nothing. [CM13] [AB6]"""
-    store = memory()
-    lost = written(store, 7)
-    rerun = begin(store)
-    rerun.write(unread(rows([7], day="a")))
-    assert rerun.id == lost.id and rerun.commit().version == 2 and read_ids(store) == [7]
-
-
 @pytest.mark.parametrize("recoverable", [True, False])
 def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) -> None:
     """[AB1] [AB6]"""
@@ -253,21 +236,6 @@ def test_whoever_comes_second_lists_the_files_of_the_first() -> None:
     assert job.change().add == quick.change().add
     assert sum(job.id in info.name for info in store.list("day=")) == 3, "its own is there, and of no use"
     assert {job.commit().version, quick.commit().version} == {3} and read_ids(store) == [1, 7]
-
-
-def test_an_old_driver_that_wakes_up_is_told_what_became_of_its_job() -> None:
-    """[AB6] [KY2] [KY3]"""
-    store = table()
-    old = written(store, 7)
-    rerun = begin(store)
-    rerun.write(rows([7], day="a"))
-    version = rerun.commit().version
-    for day in "bcd":
-        write(store, rows([50], day=day))
-    woken = old.commit()
-    assert (woken.version, woken.job_id, woken.committed) == (version, old.id, True)
-    assert woken.metrics is not None and woken.metrics.kind == "already_committed"
-    assert read_ids(store).count(7) == 1
 
 
 # --- jobs that are not gone on with ---------------------------------------------------------------------------------------

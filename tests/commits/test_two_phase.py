@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.kit.command import Run
 from tests.kit.tables import begin, check_table, job_on, memory, read_ids, rows, session, write
 from tests.spec.golden import replaced
 
@@ -345,39 +344,6 @@ def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, f
     assert open_head(store).version == 2 and read_ids(store) == [1]
 
 
-@pytest.mark.parametrize(
-    "damage", ["nothing", "half", "one byte less", "one byte more", "garbage", "no JSON", "another job's", "a bomb", "no size"]
-)
-def test_a_damaged_prepared_object_is_refused_by_name(damage: str) -> None:
-    """[OB4] [AB3]"""
-    store = memory()
-    write(store, rows([1]))
-    names = []
-    for number in (2, 3):
-        job = begin(store)
-        job.write(rows([number]))
-        names.append(job.prepare())
-    name, other = map(object_names.prepared_name, names)
-    good = store.get(name)
-    store.put(name, {
-        "nothing": b"",
-        "half": good[: len(good) // 2],
-        "one byte less": good[:-1],
-        "one byte more": good + b"\0",
-        "garbage": b"\xff" * 100,
-        "no JSON": codec.compress(b"[" * 100_000),
-        "another job's": store.get(other),
-        "a bomb": b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + good[-20:],
-        "no size": zstandard.ZstdCompressor(write_content_size=False).compress(b"{}"),
-    }[damage])  # fmt: skip
-    for finish in (commit_prepared, give_up):
-        with pytest.raises(CorruptMetadataError) as caught:
-            finish(session(store), names[0])
-        assert caught.value.object_name == name
-    assert read_ids(store) == [1]
-    assert commit_prepared(session(store), names[1]).committed and read_ids(store) == [1, 3], "the other is as good as ever"
-
-
 @pytest.mark.parametrize("format_version", [0, 2, 99])
 def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: int) -> None:
     """[OB3] [AB3]"""
@@ -443,18 +409,3 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
 
 
 # --- the command ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("command", ["commit", "abort"])
-def test_the_command_tells_usage_from_what_could_not_be_answered(root: str, tmp_path: Path, run: Run, command: str) -> None:
-    """2: the call is wrong; 3: no answer could be given."""
-    job = prepared(root, 7)
-    unknown = re.sub("[0-9a-f]{32}$", "0" * 32, job)
-    for arguments, expected in [
-        ((root,), 2), ((root, "job-1"), 2), ((root, unknown), 2), ((tmp_path / "none", job), 3),
-        ((root, re.sub("-[0-9a-f]{16}-", f"-{'0' * 16}-", job)), 3),
-    ]:  # fmt: skip
-        status, out, err = run(command, *arguments)
-        assert (status, out) == (expected, "") and err and "Traceback" not in err
-    LocalStore(root).put(object_names.prepared_name(job), b"garbage")
-    status, out, err = run(command, root, job)
-    assert (status, out) == (3, "") and object_names.prepared_name(job) in err
-    assert head(root) == 3

@@ -72,15 +72,6 @@ def test_no_row_of_four_writers_is_lost_whenever_it_commits(server: Server, tmp_
 
 
 @pytest.mark.thorough
-def test_a_row_that_is_updated_comes_again(server: Server, tmp_path: Path) -> None:
-    table = mc.create_table(tmp_path / "orders", SCHEMA)
-    for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
-        server.run(text)
-        load(server, table)
-    assert sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()) == [(1, 5), (2, 2)]
-
-
-@pytest.mark.thorough
 def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Server, tmp_path: Path) -> None:
     """Of transactions that changed nothing, ids are given again, but for what the page's second statement makes durable."""
     table = mc.create_table(tmp_path / "orders", SCHEMA)

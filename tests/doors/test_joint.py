@@ -327,19 +327,6 @@ def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list
     outcome = mc.rollback_together({lake[0]: 2, mc.Table(lake[1]): 2}, reason="wrong é", message="m")
     assert rows(lake[:2]) == [2, 2] and [each.dropped_keys for each in outcome.outcomes.values()] == [("day 2",)] * 2
     assert all(mc.Table(path).history()[0]["reason"] == "wrong é" for path in names)
-    with mc.transaction(lake[:2], key="day 2") as tx:
-        for name in tx:
-            tx[name].write(DAY)
-            tx[name].advance("s", 0, 5)
-    assert main(["rollback", lake[0], "4", "--reason", "r", "--alone", "--yes"]) == 0
-    assert rows(lake[:2]) == [2, 4]
-    with mc.transaction(lake) as tx:
-        for name in tx:
-            tx[name].write(DAY)
-    with pytest.raises(
-        mc.errors.CommitConflictError, match=r"which this leaves out: name all of its tables \(rule \w+\)\. .* committed\.$"
-    ):
-        mc.rollback_together({lake[0]: 2, lake[1]: 2}, reason="r")
     for wrong in ({lake[0]: 2}, {lake[0]: True, lake[1]: 2}, [lake[0], lake[1]], None):
         with pytest.raises(mc.errors.UsageError, match="invalid versions"):
             mc.rollback_together(wrong, reason="r")  # type: ignore[arg-type]

@@ -123,25 +123,6 @@ def test_overwrites_of_one_partition_go_as_the_mode_says(root: str, conflict: st
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------------
-def write_with_key(root: str, number: int, key: str, barrier: Any, answers: multiprocessing.Queue[Any]) -> None:
-    job = mc.begin(root, key)
-    barrier.wait(60)
-    job.write(rows(number))
-    outcome = job.commit()
-    answers.put((outcome.kind, outcome.version))
-
-
-@pytest.mark.thorough
-def test_of_processes_with_one_key_exactly_one_commits(root: str) -> None:
-    """[KY5] [KY3]"""
-    mc.create_table(root, rows().schema)
-    barrier = processes.Barrier(6)
-    answers = told(write_with_key, [(root, number, "k", barrier) for number in range(6)])
-    assert sorted(kind for kind, _ in answers) == ["already_committed"] * 5 + ["committed"]
-    assert {version for _, version in answers} == {2}
-    assert len(read_ids(LocalStore(root))) == 1 and open_head(LocalStore(root)).version == 2
-
-
 # --- kill -9 --------------------------------------------------------------------------------------------------------------
 def write_until_killed(root: str, first: int, begun: Any) -> None:
     for each in range(first, first + 100):

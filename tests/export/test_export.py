@@ -212,28 +212,6 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
     assert hint.read_text() == "3"
 
 
-@pytest.mark.thorough
-def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
-    """[EX2]"""
-    table = exported(str(tmp_path / "t"))
-    table.set_properties({"export.formats": None})
-    mc.write(numbered(3), table.url)
-    head = TableContext(open_store(table.url)).open()
-    for format in ("iceberg", "delta"):
-        open_store(table.url).delete(names(table.url))
-        plan = FaultStore(open_store(table.url))
-        exporter.export_format(TableContext(plan), head, format)
-        creates = [call.number for call in plan.calls if call.kind == "put_if_absent"]
-        for number in creates:
-            open_store(table.url).delete(names(table.url))
-            lost = FaultStore(open_store(table.url), {number: "answer_lost"})
-            assert exporter.export_format(TableContext(lost), head, format).version == table.version
-            table.export("iceberg")
-            table.export("delta")
-            check(table)
-        assert creates
-
-
 def test_versions_that_were_passed_over_are_exported_later(tmp_path: Path) -> None:
     """[EX1] [EX2] [EX4]"""
     path = str(tmp_path / "t")
@@ -315,18 +293,6 @@ def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
         found.append({name: store.get(name) for name in sorted(names(table.url))})
         store.delete(found[0])
     assert found[0] == found[1] and len(found[0]) > 5
-
-
-@pytest.mark.thorough
-def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
-    """[EX5]"""
-    table = KINDS["removed from manifests"](str(tmp_path / "t"))
-    table.export("iceberg")
-    before = names(table.url)
-    mc.write(pa.table({"n": [7], "part": ["new"]}), table.url)
-    table.export("iceberg")
-    new = sorted(name.rpartition("/")[2].partition("-")[0] for name in names(table.url) - before)
-    assert new == ["m", "snap", f"v{table.version}.metadata.json"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tests.kit.tables import session
 
 from manifestcommit.errors import UsageError
@@ -28,11 +27,6 @@ def no_spark() -> RowExecutor:
 def here(each: TableContext) -> ExecutorChoice:
     """This process, and no other."""
     return ExecutorChoice(ArrowRows(each), no_spark, is_given=False)
-
-
-def rows_of(each: TableContext, path: str) -> pa.Table:
-    with each.store.open_input(path) as source:
-        return pq.ParquetFile(source).read()
 
 
 def put(change: RowChange, each: TableContext, table: pa.Table, sources: Any = ()) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -139,14 +138,6 @@ def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:
     assert read_ids(store) == list(range(40_000))
 
 
-def test_a_second_run_finds_nothing_to_do() -> None:
-    """[GC16] Nobody's table is rewritten again and again."""
-    store = table()
-    version = run(store).version
-    again = run(store)
-    assert (again.version, again.groups, open_head(store).version) == (None, 0, version)
-
-
 def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
     """[GC11] [CF2] Writers never wait for maintenance, nor maintenance for them."""
     store = table()
@@ -192,25 +183,6 @@ def delete(store: Store, paths: Sequence[str]) -> None:
     committed_or_raise(commit(each, head, Write(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
 
 
-@pytest.mark.thorough
-def test_two_compactions_at_once_double_nothing() -> None:
-    """[CF7] The second finds the files of the first gone, and leaves its own unlisted."""
-    store = table()
-    before = state(store)
-    done = run(store, acting(store, lambda: run(store)))
-    assert (done.groups, len(done.lost), done.version) == (0, 4, None)
-    assert state(store) == before and len(files(store)) == 4
-    barrier = threading.Barrier(2)
-    write(store, rows([700], day=DAYS[0]))
-    both = [threading.Thread(target=lambda: run(store, acting(store, barrier.wait))) for _ in range(2)]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join(60)
-    assert len(files(store)) == 4 and read_ids(store) == [*range(12), 700]
-    check_table(store)
-
-
 def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -> None:
     """[GC11] A run of days that dies loses a batch, not the days."""
     set_budgets(batch_groups=1)
@@ -227,39 +199,6 @@ def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -
     assert len(files(store)) == 2 + 2 * 3 and state(store) == before
     assert run(store).groups == 2
     assert len(files(store)) == 4 and state(store) == before
-
-
-@pytest.mark.thorough
-def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
-    """[GC16]"""
-    store = table()
-    before = state(store)
-    nothing = run(store, max_bytes=1)
-    assert (nothing.groups, nothing.left_groups, nothing.left_bytes > 0) == (0, 4, True) and state(store) == before
-    most = nothing.left_bytes // 3
-    done = [run(store, max_bytes=most) for _ in range(4)]
-    assert all(each.bytes_before <= most for each in done) and sum(each.groups for each in done) == 4
-    assert [each.left_groups for each in done] == [3, 2, 1, 0]
-
-
-@pytest.mark.thorough
-def test_a_serializable_overwrite_does_not_lose_its_work_to_a_compaction() -> None:
-    """[CF15] The rows that it has seen in its partition are the rows that are there; what compaction made goes with the rest."""
-    store = table()
-    with begin(store) as job:
-        job.overwrite({"day": DAYS[0]})
-        job.write(rows([900], day=DAYS[0]))
-        assert run(store).groups == 4
-    assert read_ids(store) == [*(each for each in range(12) if each % 4), 900]
-    check_table(store)
-    # What others do still counts, also where a compaction came after it.
-    job = begin(store)
-    job.overwrite({"day": DAYS[0]})
-    job.write(rows([901], day=DAYS[0]))
-    write(store, rows([902], day=DAYS[0]))
-    assert run(store).groups == 1
-    with pytest.raises(CommitConflictError, match="partition_was_touched"):
-        job.commit()
 
 
 def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> None:

@@ -8,17 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from tests.kit.faults import KEY, every_fault, faults_of, full, small, state
+from tests.kit.faults import KEY, every_fault, full, small, state
 from tests.kit.sizes import rest_thorough, rounds
-from tests.kit.tables import Service, check_table, clone, memory, read_ids, rows, session, write
+from tests.kit.tables import Service, clone, memory, read_ids, rows, write
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreError, UsageError
-from manifestcommit.format import evolution
-from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations import alter
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
@@ -104,37 +100,6 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
         except StoreError:
             continue
         assert faulty.count < number, "a call that failed was not told"
-
-
-@pytest.mark.thorough
-def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:
-    """[IV3] [CM13] [LY9]"""
-    schema = evolution.assign_new_ids(mc.format.values.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids())
-
-    def create(store: Store) -> None:
-        alter.create(session(store), schema, [], {"a": "b"})
-
-    healthy = FaultStore(memory())
-    create(healthy)
-    for number in range(1, healthy.count + 1):
-        for fault in faults_of(healthy, number):
-            inner = memory()
-            store = FaultStore(inner, {number: fault})
-            try:
-                create(store)
-            except (StoreError, Died) as error:
-                told: BaseException | None = error
-            else:
-                told = None
-                assert open_head(inner).version == 1
-            create(inner)
-            head = open_head(inner)
-            assert head.version == 1 and head.snapshot.properties == {"a": "b"}, (fault, number, told)
-            check_table(inner)
-
-
-def ids() -> Callable[[], int]:
-    return iter(range(1, 99)).__next__
 
 
 def test_late_files_of_a_dead_attempt_are_never_visible() -> None:

@@ -18,7 +18,7 @@ from manifestcommit.errors import OutcomeUnknownError, SnapshotExpiredError, Sto
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, Tag
 from manifestcommit.log.manifests import JOB_RUN, KEY_RUN, put_run
-from manifestcommit.log.version_chain import Head, open_head, read_object
+from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations import gc
 from manifestcommit.operations.adopt import UNFINISHED
 from manifestcommit.operations.gc import run
@@ -134,14 +134,6 @@ def test_the_time_of_a_store_that_tells_none_and_takes_no_hint() -> None:
         each = session(FaultStore(StoreClock(store, CLOCKS[name]), on_call=full))
         said[name] = gc.store_time(each, head, writing=True)
     assert said == {"right": modified, "silent": head.snapshot.committed_at / 1e6}
-
-
-def test_versions_that_came_after_the_head_have_no_age() -> None:
-    """[GC1]"""
-    store = table()
-    head = read_object(store, 3)
-    assert head is not None
-    assert [version for version, _ in gc._times(session(store), head)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("expired", [1, 3])
@@ -294,22 +286,6 @@ def test_a_rollback_above_the_fence_is_found_at_either_end(fence: int) -> None:
     assert gc._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
 
 
-def test_a_version_that_is_gone_may_have_been_a_rollback() -> None:
-    """[KY4]"""
-    store = table()
-    store.delete([object_names.version_name(4)])
-    found = [gc._is_rolled_back_above(session(store), open_head(store), fence) for fence in (3, 4)]
-    assert found == [True, False]
-
-
-def test_which_records_of_runs_are_kept() -> None:
-    """The key of the first version that is kept, the job that was born at the fence, and whatever is no job of ours. [KY4] [GC8]"""
-    keys = pa.table({"version": [4, 5, 6]})
-    assert gc._newer(5)(keys).to_pylist() == [False, True, True]
-    jobs = [object_names.job_id(birth, "0" * 16, b"r" * 16) for birth in (4, 5, 6)]
-    assert gc._born_from(5)(pa.table({"job": [*jobs, "é of another"]})).to_pylist() == [False, True, True, True]
-
-
 def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there() -> None:
     """Into one, with each key once; into none where nothing is left. [KY4] [GC8] [OB11]"""
     store = table()
@@ -368,14 +344,6 @@ def test_a_job_leaves_the_runs_by_the_fence_that_the_head_had() -> None:
 
 
 # --- foreign files --------------------------------------------------------------------------------------------------------
-def test_what_is_condemned_and_what_is_gone() -> None:
-    """[GC6]"""
-    infos = [ObjectInfo(name=name, size_bytes=1, modified=50.0) for name in ("new", "there")]
-    assert condemned(infos, frozenset({"there", "gone"})) == ({"new"}, {"gone"}, 2)
-    assert condemned(infos, frozenset({"gone"}), foreign=False) == (set(), {"gone"}, 1)
-    assert condemned(infos, foreign=False) == (set(), set(), 0), "with nothing to look for, nothing is listed"
-
-
 def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
     """[GC6]"""
     store = table()

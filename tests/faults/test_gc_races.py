@@ -128,20 +128,6 @@ def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, c
     assert (fenced > 0) == (count == 2)
 
 
-@pytest.mark.thorough
-def test_a_prepared_commit_at_any_call_of_a_gc() -> None:
-    """[AB3] [AB5] [IV7]"""
-    base = table()
-    job = begin(base)
-    job.write(rows([200], day="x"))
-    job_id = job.prepare()
-    for store, _, acted in interleaved(base, gc, lambda store: commit_prepared(session(store), job_id)):
-        assert not isinstance(acted, ManifestCommitError)
-        assert 200 in read_ids(store)
-        check_readable(store)
-        check_now_and_then(store)
-
-
 def test_adding_a_file_that_gc_condemns_is_one_or_the_other() -> None:
     """At every call of gc, and at every call of the job: it is listed and there, or refused and gone. [GC6] [CF11]"""
     base = table()
@@ -386,24 +372,6 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         gc(store, prepared_grace_s=0)
         check_clean(store)
         forget(store)
-
-
-@pytest.mark.thorough
-def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
-    """[GC4] [GC7] [IV8]"""
-    base = table()
-    old = {version: base.get(object_names.version_name(version)) for version in (1, 3, 4)}
-
-    def bring_back(store: Store) -> None:
-        for version, data in old.items():
-            store.put_if_absent(object_names.version_name(version), data)
-
-    gc(base)
-    for store, done, _ in interleaved(base, gc, bring_back):
-        assert isinstance(done, GcReport)
-        check_readable(store)
-        check_clean(store)
-        assert read_object(store, 3) is None
 
 
 @pytest.mark.thorough

@@ -56,7 +56,7 @@ from manifestcommit.operations import gc as gc_engine
 from manifestcommit.operations.alter import edit_schema
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.verify import verify
-from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
+from manifestcommit.protocol.commit_group import MAX_CARRIED, MAX_CARRIED_BYTES
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import Outcome
@@ -375,26 +375,6 @@ def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
 
 
 @pytest.mark.thorough
-def test_two_carriers_at_once_carry_it_once() -> None:
-    """[CM20] [IV1]"""
-    store = table()
-    jobs = [publish(store, 10 + number) for number in range(3)]
-    won, creates = list[Outcome](), 0
-
-    def beat(call: FaultCall) -> None:
-        nonlocal creates
-        creates += is_create(call)
-        if creates == 2 and not won:  # it carries all three, and the one that is about to
-            won.append(carry(store, 30))
-
-    outcome = write(losing(store, 1, then=beat), rows([20]))
-    assert outcome.attempts == 2 and outcome.version == won[0].version
-    assert carried(store, won[0].version or 0)[:-1] == in_order([*jobs, outcome.job_id])
-    assert [len(in_chain(store, job)) for job in jobs] == [1, 1, 1] and mine(store) == [1, 2, 10, 11, 12, 20, 30]
-    check_table(store)
-
-
-@pytest.mark.thorough
 def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     """70 wait, of three births: 64 are in the first version, lowest births first, the rest in the next; each once. [CM20]"""
     store = table()
@@ -445,20 +425,6 @@ def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudget
     carry(store, 20)
     assert mine(store) == [1, 2, 10, 20] and state_of(store, job) is None
     check_table(store)
-
-
-@pytest.mark.thorough
-def test_of_two_intents_with_one_key_and_a_carrier_of_that_key_one_is_committed() -> None:
-    """[CM20] [KY5]"""
-    for own_key in (None, KEY):
-        store = table()
-        for _ in range(2):
-            publish(store, 10, key=KEY)
-        outcome = carry(store, 10 if own_key else 20, key=own_key)
-        assert outcome.kind == "committed" and mine(store) == ([1, 2, 10] if own_key else [1, 2, 10, 20])
-        carry(store, 30)
-        assert mine(store).count(10) == 1
-        check_table(store)
 
 
 def test_who_helps_does_not_lose_by_it() -> None:

@@ -397,11 +397,6 @@ def write_epoch(root: str) -> mc.Job:
     return job
 
 
-def write_and_die(root: str) -> None:
-    with dying(1, "before", []):
-        write_epoch(root)
-
-
 def prepare_and_die(root: str, calls: list[str]) -> None:
     with dying(1, "before", calls, name=object_names.JOBS):
         write_epoch(root).prepare()
@@ -427,31 +422,6 @@ def publish_epoch(root: str) -> None:
 
 def dead_job(root: str) -> str:
     return Path(root, "name of the job").read_text()
-
-
-@pytest.mark.thorough
-def test_another_process_commits_what_this_one_prepared(root: str) -> None:
-    """[AB3]"""
-    store = LocalStore(root)
-    job = prepared(store, 7)
-    assert lives(commit_all, root, [job])
-    assert lives(commit_all, root, [job, job])
-    assert in_chain(store, job) == [3] and read_ids(store) == [1, 7] and mc.commit(root, job).version == 3
-
-
-@pytest.mark.thorough
-def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: str) -> None:
-    """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
-    store = LocalStore(root)
-    assert not lives(write_and_die, root)
-    assert mc.Table(root).resolve(dead_job(root)) == "not_committed"
-    for finish in (mc.commit, lambda path, job: mc.Table(path).abort(job)):
-        with pytest.raises(UsageError, match="holds no prepared job"):
-            finish(root, dead_job(root))
-    assert read_ids(store) == [1]
-    assert lives(publish_epoch, root)
-    assert read_ids(store) == [1, 7, 8]
-    check_table(store)
 
 
 @pytest.mark.thorough

@@ -19,7 +19,7 @@ from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import writer as files
 from manifestcommit.files.footer_stats import BOUND_LENGTH
 from manifestcommit.files.foreign_file import inspect_file
-from manifestcommit.files.writer import DataFileWriter, WritePlan, record_batches
+from manifestcommit.files.writer import DataFileWriter, WritePlan
 from manifestcommit.format import codec, values
 from manifestcommit.format.entries import ColumnStats, Entry, FooterRef
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
@@ -424,14 +424,3 @@ def test_what_is_no_parquet_file_is_named(damage: str) -> None:
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------------
-def test_a_named_range_index_of_pandas_is_a_column() -> None:
-    """pandas itself would drop it without a word. [SC3]"""
-    import pandas
-
-    frame = pandas.DataFrame({"s": ["x", "y"]})
-    frame.index.name = "id"
-    _, batches = record_batches(frame)
-    assert [row for batch in batches for row in batch.to_pylist()] == [{"id": 0, "s": "x"}, {"id": 1, "s": "y"}]
-    frame.index.name = "s"
-    with pytest.raises(UsageError, match="index"):
-        record_batches(frame)

@@ -473,22 +473,3 @@ def test_only_the_columns_of_the_predicate_are_asked_for_and_each_once() -> None
     source = Files([one("long", 1)])
     may_match(predicate, source)
     assert sorted(source.asked) == [("long",), ("n", "x")] == sorted(columns_of(predicate))
-
-
-def test_partition_values_prune_exactly() -> None:
-    """A partition value is min = max; a null one has as many nulls as rows."""
-
-    class Partitions:
-        rows = pa.array([3, 3, 3], pa.int64())
-
-        def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
-            value = pa.array([DAY, DAY + timedelta(days=1), None], pa.date32())
-            return ColumnBounds(min=value, max=value, nulls=pa.array([0, 0, 3], pa.int64()), nans=pa.array([0, 0, 0], pa.int64()))
-
-    def keep(predicate: Predicate) -> list[bool]:
-        return list(may_match(predicate, Partitions()).to_pylist())
-
-    day = Compare(op="=", column=("day",), value=DAY)
-    assert keep(day) == [True, False, False]
-    assert keep(Not(arg=day)) == [False, True, False]
-    assert keep(IsNull(column=("day",))) == [False, False, True]

@@ -19,7 +19,6 @@ from manifestcommit.format.evolution import (
     add_column,
     apply_edits,
     assign_new_ids,
-    can_widen,
     comment_column,
     drop_column,
     fit,
@@ -95,18 +94,6 @@ def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
     empty = arrow_schema(data, physical=False).empty_table().to_batches(max_chunksize=1)
     for each in empty or [pa.RecordBatch.from_pylist([], schema=arrow_schema(data, physical=False))]:
         assert conform(each, merged).schema == arrow_schema(merged, physical=True)
-
-
-@pytest.mark.thorough
-@given(ALIKE, ALIKE)
-def test_without_merge_nothing_changes(table: Schema, data: Schema) -> None:
-    """[SC3] Data either fits as it is or is refused."""
-    outcome: Any = None
-    try:
-        outcome = fit(table, data, merge=False)
-    except SchemaMismatchError as error:
-        outcome = str(error)
-    assert outcome == () or "olumn" in outcome
 
 
 WIDER = [
@@ -252,25 +239,6 @@ def test_a_dropped_column_that_comes_back_is_another_column() -> None:
     once_more = apply_edits(again, drop_column(again, "a"))
     assert once_more.retired == ("a", "a-101")
     assert msgspec.json.decode(msgspec.json.encode(once_more), type=Schema) == once_more
-
-
-def test_a_rename_keeps_id_values_and_name_inside_files() -> None:
-    """[SC6]"""
-    renamed = apply_edits(TABLE, rename_column(TABLE, "a", "b"))
-    assert renamed.fields[0] == Field(id=1, name="b", physical="a", type="integer")
-    assert apply_edits(renamed, rename_column(renamed, "b", "a")) == TABLE
-    cased = apply_edits(TABLE, rename_column(TABLE, "a", "A"))
-    assert (cased.fields[0].name, cased.fields[0].file_name) == ("A", "a")
-    assert rename_column(TABLE, "a", "a") == ()
-
-
-def test_names_swap_through_a_third() -> None:
-    """[SC6]"""
-    schema = Schema(fields=(Field(id=1, name="a", type="long"), Field(id=2, name="b", type="long")))
-    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
-        schema = apply_edits(schema, rename_column(schema, old, new))
-    assert [(field.name, field.file_name) for field in schema.fields] == [("b", "a"), ("a", "b")]
-    check_schema(schema)
 
 
 def test_added_columns_get_ids_never_used_here() -> None:
@@ -465,13 +433,6 @@ def test_one_name_inside_files_is_one_column_for_ever(start: Schema, plan: list[
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------------
-@given(primitives, primitives)
-def test_widening_has_one_direction(one: str, other: str) -> None:
-    """[SC5]"""
-    assert not (can_widen(one, other) and can_widen(other, one))
-    assert not can_widen(one, one)
-
-
 def test_leaves_are_reached_through_structs_only() -> None:
     """[OB7] By their names inside files."""
     collation = {"__COLLATIONS": {"y": "spark.UTF8_LCASE"}}

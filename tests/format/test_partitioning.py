@@ -142,13 +142,6 @@ def test_the_folders_that_spark_and_hive_would_write(type: str, value: Any, expe
     assert folder(table(type), (1,), (encode(value, type),)) == expected
 
 
-def test_the_name_inside_files_names_the_folder() -> None:
-    """[PT2] [SC6] A renamed column's folders stay together."""
-    schema = Schema(fields=(Field(id=1, name="new", physical="old/x", type="long"),))
-    assert folder(schema, (1,), (1,)) == "old%2Fx=1/"
-    assert folder(schema, (), ()) == ""
-
-
 def test_a_column_that_begins_with_a_dot_has_no_hidden_folder() -> None:
     """[PT2]"""
     assert folder(table("long", names=("..",)), (1,), (1,)) == "%2E.=1/"

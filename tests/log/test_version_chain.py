@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.kit.tables import memory, put_version, read_ids, rows, write
 
-from manifestcommit.errors import CorruptMetadataError, SnapshotExpiredError, StoreError, UnsupportedFormatError, VersionNotFoundError
+from manifestcommit.errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from manifestcommit.format import codec, object_names
 from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_version, walk_back
 from manifestcommit.store.local import MemoryStore
@@ -29,22 +29,6 @@ def test_the_head_is_the_highest_version(store: MemoryStore) -> None:
     assert list_versions(store) == [1, 2, 3, 4, 5, 6, 7] and list_versions(store, 5) == [5, 6, 7] and list_versions(store, 8) == []
     newest = newest_above(store, 3)
     assert newest is not None and newest.version == 7 and newest_above(store, 8) is None
-
-
-def test_every_version_reads_as_it_was(store: MemoryStore) -> None:
-    """[RD2] [RD4]"""
-    head = open_head(store)
-    for version in range(2, 8):
-        assert read_version(store, head, version).version == version
-        assert read_ids(store, version) == list(range(2, version + 1))
-
-
-@pytest.mark.parametrize("version", [0, -1, 8, 10**9])
-def test_what_never_was_is_not_found(store: MemoryStore, version: int) -> None:
-    """[RD4]"""
-    with pytest.raises(VersionNotFoundError) as caught:
-        read_version(store, open_head(store), version)
-    assert not isinstance(caught.value, SnapshotExpiredError)
 
 
 def test_a_version_newer_than_the_head_that_one_holds_is_read(store: MemoryStore) -> None:

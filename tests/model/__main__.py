@@ -10,7 +10,6 @@ Exit codes: 0 everything came out as expected, 1 something did not, 2 usage, 3 n
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
@@ -25,7 +24,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--size", choices=("test", "large"), default="test", help="bounds: two minutes or hours (default: test)")
     parser.add_argument("--only", action="append", metavar="NAME", help="only this configuration; may be given several times")
-    parser.add_argument("--json", action="store_true", help="one JSON document for each configuration, on a line of its own")
     parser.add_argument("--trace", action="store_true", help="show how what is violated comes about")
     parser.add_argument("--record", action="store_true", help="note what was found in spec/model/figures.json and on its page")
     given = parser.parse_args(arguments)
@@ -37,21 +35,19 @@ def main(arguments: Sequence[str]) -> int:
     except ModelError as error:
         print(error, file=sys.stderr)
         return 3
-    if not given.json:
-        print(f"{'configuration':<38} {'states':>10} {'depth':>5} {'CPU s':>7}  verdict")
+    print(f"{'configuration':<38} {'states':>10} {'depth':>5} {'CPU s':>7}  verdict")
     failed = 0
     for run in runs:
         verdict = check(run, given.size)
         failed += not verdict.as_expected
         if given.record:
             pages.record(verdict)
-        print(json.dumps(_document(verdict)) if given.json else _line(verdict), flush=True)
-        if verdict.violated and (given.trace or not verdict.as_expected) and not given.json:
+        print(_line(verdict), flush=True)
+        if verdict.violated and (given.trace or not verdict.as_expected):
             print(verdict.trace)
     if given.record:
         pages.main()
-    if not given.json:
-        print(f"{len(runs)} configurations, {failed} not as expected")
+    print(f"{len(runs)} configurations, {failed} not as expected")
     return 1 if failed else 0
 
 
@@ -61,21 +57,6 @@ def _line(verdict: Verdict) -> str:
     if not verdict.as_expected:
         said += f" - NOT AS EXPECTED: {'all rules are on' if run.expect is None else f'{run.expect} was to break'}"
     return f"{run.name:<38} {verdict.states:>10,} {verdict.depth:>5} {verdict.seconds:>7.1f}  {said}"
-
-
-def _document(verdict: Verdict) -> dict[str, object]:
-    run = verdict.run
-    return {
-        "name": run.name,
-        "size": verdict.size,
-        "off": list(run.off),
-        "expected": run.expect,
-        "violated": verdict.violated,
-        "as_expected": verdict.as_expected,
-        "states": verdict.states,
-        "depth": verdict.depth,
-        "cpu_s": round(verdict.seconds, 1),
-    }
 
 
 if __name__ == "__main__":

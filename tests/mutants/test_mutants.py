@@ -5,13 +5,12 @@ All of them are run by `make proof`; here the list is checked whole, and a few a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import main, recorded
+from tests.mutants.__main__ import recorded
 from tests.mutants.catalogue import MUTANTS, SIMULATED
 from tests.mutants.mutant import REPO, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
@@ -139,25 +138,3 @@ def test_functions_are_exchanged_for_everyone_who_has_imported_them_and_come_bac
     assert mine.__code__ is before
     with pytest.raises(ValueError, match="not changed inside of a function"), taken_out(MUTANTS["409"]):
         pass
-
-
-@pytest.mark.thorough
-def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--json", "--only", "fence"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == {
-        "name": "fence",
-        "why": MUTANTS["fence"].why,
-        "clauses": ["CM2"],
-        "invariant": "IV7",
-        "files": ["manifestcommit/commits/prepared_job.py"],
-        "tests": list(MUTANTS["fence"].tests),
-        "theme": "gc",
-        "needs": None,
-    }
-    assert main(["--simulator", "--only", "fence", "--seeds", "1", "--json"]) == 1, "one seed does not show it"
-    assert json.loads(capsys.readouterr().out)["seed"] is None
-    for arguments in (["--only", "no such thing"], ["--simulator", "--only", "link"]):
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        assert caught.value.code == 2 and arguments[-1] in capsys.readouterr().err

@@ -261,15 +261,6 @@ def test_folder_values_are_typed_as_spark_infers_them(texts: list[str | None], k
         assert found == kind
 
 
-def test_folders_that_spark_would_merge_stay_apart(tmp_path: Path) -> None:
-    """[AF2]"""
-    for name in ("007", "7", "01234"):
-        put(tmp_path, f"n={name}/0.parquet", ids(1))
-    mc.Table(tmp_path).adopt()
-    assert sorted(table_of(tmp_path).column("n").to_pylist()) == ["007", "01234", "7"]
-    assert mc.Table(tmp_path).files(filter=pc.field("n") == "7").num_rows == 1
-
-
 # --- what is passed over, and what is refused ---------------------------------------------------------------------------
 def test_what_no_reader_of_a_folder_takes_is_passed_over_and_told(tmp_path: Path) -> None:
     """[AF2]"""
@@ -736,13 +727,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     mc.write(ids(1), tmp_path / "c")
     assert main(["adopt", str(tmp_path / "c")]) == 2
     assert main(["adopt", str(tmp_path / "nothing")]) == 3
-    put(tmp_path / "d", "0.parquet", ids(1))
-    for name in ("notes.txt", "todo.txt"):
-        (tmp_path / "d" / name).write_text("no Parquet")
-    capsys.readouterr()
-    assert main(["adopt", str(tmp_path / "d")]) == 2
-    told = capsys.readouterr().err
-    assert "notes.txt cannot be read as a Parquet file" in told and "todo.txt" in told and "\\n" not in told
     assert KEY in mc.Table(tmp_path / "a").snapshot().keys
 
 

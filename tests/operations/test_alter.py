@@ -120,17 +120,6 @@ def test_merging_reaches_into_structs_and_lists(root: Path) -> None:
     check(mc.Table(root), [{"id": 1, "s": {"a": 1, "b": None}}, {"id": 2, "s": {"a": 2**40, "b": "x"}}])
 
 
-def test_a_column_becomes_nullable_by_merging_only(root: Path) -> None:
-    """[SC3] [SC5]"""
-    mc.create_table(root, pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
-    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v' .*merge_schema=True|'v' may not be null"):
-        mc.write(pa.table({"id": [1], "v": pa.array([None], pa.int64())}), root)
-    with pytest.raises(mc.errors.SchemaMismatchError, match="'v' is missing"):
-        mc.write(pa.table({"id": [1]}), root)
-    mc.write(pa.table({"id": [1]}), root, merge_schema=True)
-    check(mc.Table(root), [{"id": 1, "v": None}])
-
-
 # --- renaming and dropping -------------------------------------------------------------------------------------------
 @pytest.fixture
 def renamed(root: Path) -> mc.Table:
@@ -289,19 +278,6 @@ def test_files_of_a_job_under_way_that_hold_a_dropped_column_conflict(root: Path
     with pytest.raises(mc.errors.CommitConflictError, match=r"'a'.*dropped"):
         job.commit()
     check(mc.Table(root), [{"id": 1}])
-
-
-@pytest.mark.parametrize("second", [pa.array(["x"]), pa.array([1.5]), pa.array([30])])
-def test_two_jobs_that_add_one_name_conflict(root: Path, second: pa.Array) -> None:
-    """With another type, and with another id: each job's files know the column by its own. [CF8]"""
-    mc.write(pa.table({"id": [1]}), root)
-    one, two = mc.begin(root), mc.begin(root)
-    one.write(pa.table({"id": [2], "a": [20]}), merge_schema=True)
-    two.write(pa.table({"id": [3], "a": second}), merge_schema=True)
-    one.commit()
-    with pytest.raises(mc.errors.CommitConflictError, match="'a'"):
-        two.commit()
-    check(mc.Table(root), [{"id": 1, "a": None}, {"id": 2, "a": 20}])
 
 
 def test_a_job_that_writes_twice_may_add_columns_in_between(root: Path) -> None:

@@ -225,14 +225,6 @@ def test_a_dropped_key_that_was_given_to_other_work_since_stays(store: MemorySto
     assert key_version(store, "20-30") is not None
 
 
-def test_a_source_can_be_forgotten_and_then_start_anywhere(store: MemoryStore) -> None:
-    """[WM5] [WM1]"""
-    assert rewind(session(store), SOURCE, None, reason="x").dropped_keys == ("0-10", "10-20", "20-30")
-    assert SOURCE not in open_head(store).snapshot.origins
-    batch(store, 500, 510, key="anew")
-    assert open_head(store).snapshot.origins == {SOURCE: 500}
-
-
 def test_a_rewind_below_the_origin_moves_the_origin() -> None:
     """What lies before it will be read: a rerun of that may take it as done. [WM1] [WM5]"""
     store = memory()

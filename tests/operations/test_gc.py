@@ -22,11 +22,10 @@ from tests.kit.tables import begin, check_head, check_table, memory, read_ids, r
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.errors import CommitConflictError, JobFencedError, SnapshotExpiredError, UsageError
+from manifestcommit.errors import CommitConflictError, JobFencedError, SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations import gc as gc_room
 from manifestcommit.operations import store_inventory
 from manifestcommit.operations.gc import run
 from manifestcommit.operations.gc import run as gc_run
@@ -128,20 +127,6 @@ def test_a_tagged_version_stays_until_its_time_has_come(root: str) -> None:
     assert sum(name.endswith(".parquet") for name in files(root)) == 1
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"grace": "1 day"}, {"grace": "-1h"}, {"grace": 24}, {"keep_for": ""}, {"keep_for": dt.timedelta(seconds=-1)},
-        {"keep_versions": 0}, {"keep_versions": "3"}, {"keep_versions": True}, {"keep_keys": -1},
-    ],
-)  # fmt: skip
-def test_a_wrong_argument_is_refused_before_anything_is_done(root: str, wrong: dict[str, Any]) -> None:
-    before = files(root)
-    with pytest.raises(UsageError):
-        mc.gc(root, **{**HARSH, **wrong})
-    assert files(root) == before
-
-
 def test_ages() -> None:
     """[GC1]"""
     known = {"0s": 0, "90m": 5400, "24h": 86_400, "7d": 604_800, "2w": 1_209_600, dt.timedelta(hours=1): 3600}
@@ -161,14 +146,6 @@ def test_a_plan_says_what_would_go_and_touches_nothing(root: str) -> None:
     assert before.keys() - files(root) == told and "notes é.csv" in told
     left = mc.Table(root).plan_gc(grace="1h")
     assert isinstance(left, mc.Listing) and left.num_rows == 0
-
-
-def test_a_plan_of_a_table_without_exports_lists_once(root: str) -> None:
-    """[GC5] [EX4]"""
-    store = CountingStore(open_store(root))
-    gc_room.plan(TableContext(store), Policy())
-    listed = [call.name for call in store.calls if call.kind == "list"]
-    assert listed.count("") == 1 and not [each for each in listed if each.startswith(("_iceberg", "_delta_log", "_spark_catalog"))]
 
 
 def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
@@ -287,14 +264,6 @@ def test_a_copy_is_told_from_what_is_missing(tmp_path: Path) -> None:
     assert sorted(kinds) == ["file_missing", "foreign_files"]
 
 
-def test_a_table_without_columns_or_data(tmp_path: Path) -> None:
-    """[GC1]"""
-    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]))
-    for _ in range(3):
-        assert isinstance(mc.gc(tmp_path / "t", **HARSH), mc.GcReport)
-    assert ids(str(tmp_path / "t")) == []
-
-
 def test_a_table_that_lists_no_file_any_more_is_cleaned(tmp_path: Path) -> None:
     """All rows overwritten by none: no version that stays lists a file, and the old ones go. [GC5]"""
     url = str(tmp_path / "t")
@@ -405,14 +374,6 @@ def test_the_command_keeps_the_versions_ages_tags_and_keys_that_it_is_told_to(ro
     assert ids(root, version=3) == [1, 2] and ids(root, tag="keep é") == [1]
     assert set(mc.Table(root).snapshot().keys) == {"k 2"}
     assert collected("--grace", "0s", "--keep-for", "0s") > 6 and ids(root, tag="keep é") == [1]
-
-
-def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    """[GC1]"""
-    with pytest.raises(SystemExit):
-        main(["gc", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "--grace must be longer than the longest job" in told and "gc PATH --dry-run" in told
 
 
 # --- a real S3 server -----------------------------------------------------------------------------------------------------
@@ -572,16 +533,6 @@ def test_a_copy_in_a_former_folder_stays_while_its_original_is_listed() -> None:
     gc_run(session(store), AT_ONCE)
     gc_run(session(store), AT_ONCE)
     assert data_files(store) == [original, copy] or data_files(store) == [copy, original]
-
-
-def test_versions_that_do_not_change_the_partitioning_say_nothing_of_it() -> None:
-    """[OB2]"""
-    store = memory()
-    write(store, rows([1], day="x"), partition_by=["day"])
-    write(store, rows([2], day="y", more=1), merge_schema=True)
-    rollback(session(store), 2, reason="é")
-    rollback(session(store), 1, reason="é")
-    assert open_head(store).snapshot.former_folders == ()
 
 
 def test_a_first_write_whose_columns_a_rollback_takes_back_at_once_is_told_so() -> None:

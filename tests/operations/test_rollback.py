@@ -336,14 +336,6 @@ def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, ver
     assert open_head(store).digest == before
 
 
-@pytest.mark.parametrize("reason", ["", "  ", None, 5, "\ud800"])
-def test_a_rollback_needs_a_reason(store: MemoryStore, reason: Any) -> None:
-    """[CF13] [OB10]"""
-    with pytest.raises(UsageError, match="reason"):
-        mc.Table(store.url).rollback(2, reason=reason)
-    assert open_head(store).version == 4
-
-
 def test_an_expired_version_is_no_target_unless_a_tag_keeps_it(store: MemoryStore) -> None:
     """[RD3] [CF13]"""
     put_version(store, open_head(store), fence=4, expired=4, tags={"kept é%": Tag(version=2)})

@@ -33,7 +33,6 @@ from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
 from manifestcommit.operations.verify import VerifyReport, verify
 from manifestcommit.protocol import audit
-from manifestcommit.runtime.environment import STARTS
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
@@ -293,17 +292,6 @@ def test_commits_and_gc_at_any_moment_are_no_damage(step: int) -> None:
 
 
 @pytest.mark.thorough
-def test_a_table_that_expires_faster_than_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[RD10]"""
-    store = memory()
-    write(store, rows([1]))
-    store.delete([object_names.version_name(1)])
-    monkeypatch.setattr(engine, "_has_expired_since", lambda store, head: True)
-    with pytest.raises(mc.errors.StoreError, match=f"expired {STARTS} times"):
-        verify(session(store))
-
-
-@pytest.mark.thorough
 def test_requests_do_not_grow_with_the_number_of_files() -> None:
     """One list; each version, manifest and run once; no request for a data file, unless deep. [IV10]"""
     inner = memory()
@@ -388,18 +376,6 @@ def two(operation: str = "append", **changes: Any) -> tuple[Snapshot, Snapshot]:
 
 def kinds(found: Iterator[audit.VerifyFinding]) -> set[str]:
     return {each.kind for each in found}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("operation", ["rewind", "rollback"])
-def test_recorded_rewinds_and_rollbacks_move_watermarks_back(operation: str) -> None:
-    """[WM4] [WM5]"""
-    for marks in ({"s": 4, "t": "x"}, {"t": "x"}, {"s": 5, "t": "w"}, {}):
-        parent, child = two(operation, watermarks=marks)
-        assert not kinds(audit.check_step(parent, child))
-        parent, child = two(watermarks=marks)
-        forward = marks.get("s") == 5  # a text that differs has moved, no one can tell where to
-        assert kinds(audit.check_step(parent, child)) == (set() if forward else {"watermark_moved"})
 
 
 @pytest.mark.parametrize("operation", ["gc", "rewind", "rollback"])

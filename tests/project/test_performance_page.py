@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from pathlib import Path
@@ -51,15 +50,6 @@ def test_every_claim_stands_on_the_page_also_where_nothing_was_measured() -> Non
         part = text.partition(f"\n## {claim.id}\n")[2].partition("\n## ")[0]
         assert claim.line and all(f"| {each.says} |" in part for each in claim.line)
         assert part.count("| not measured |") == len(claim.line)
-
-
-def test_every_link_within_the_page_leads_somewhere() -> None:
-    text = page.PAGE.read_text("utf-8")
-    headings = {page._anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
-    links = set(re.findall(r"\]\(#([^)]*)\)", text))
-    assert links and links <= headings
-    files = {page.PAGE.parent / target for target in re.findall(r"\]\((?!#|http)([^)#]*)\)", text)}
-    assert {path for path in files if not path.exists()} == set()
 
 
 @pytest.mark.parametrize(

@@ -150,31 +150,6 @@ def case(node: str, clauses: str = "", of_module: str = "", *, quick: bool = Tru
     return Collected(node=node, quick=quick, spark=False, clauses=frozenset(clauses.split()), of_module=frozenset(of_module.split()))
 
 
-def test_a_clause_that_only_a_thorough_test_cites_is_seen() -> None:
-    tests = [
-        case("tests/a/test_x.py::test_one", "XX1 XX2", "XX5"),
-        case("tests/a/test_x.py::test_two[1]", "XX2 XX3", "XX5", quick=False),
-        case("tests/a/test_y.py::test_one", "", "XX4"),
-    ]
-    assert not_held(tests, ["XX1", "XX2", "XX3", "XX4", "XX5", "XX6"]) == {"XX3", "XX5", "XX6"}
-
-
-def test_a_mutant_whose_killer_is_thorough_is_seen() -> None:
-    tests = [
-        case("tests/a/test_x.py::test_one[1]"),
-        case("tests/a/test_x.py::test_one[2]", quick=False),
-        case("tests/a/test_x.py::test_two[1]"),
-    ]
-    killers = {
-        "quick": "tests/a/test_x.py::test_one[1]",
-        "left out": "tests/a/test_x.py::test_one[2]",
-        "of a case that may be left out": "tests/a/test_x.py::test_one[3]",
-        "of a case renamed": "tests/a/test_x.py::test_two[3]",
-        "gone": "tests/a/test_x.py::test_three",
-    }
-    assert not_killed(tests, killers).keys() == {"left out", "of a case that may be left out", "gone"}
-
-
 RUNS: list[tuple[int, list[str], int]] = [(1, [], 0), (2, [], 1), (2, ["-k", "small"], 0), (1, ["-k", "nosuch"], 5)]
 
 

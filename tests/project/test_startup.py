@@ -123,15 +123,6 @@ def test_a_name_is_found_while_another_thread_is_about_to_set_the_modules_attrib
     assert "manifestcommit.job" in loaded(moment)
 
 
-@pytest.mark.thorough
-def test_a_name_loads_what_it_needs_and_no_other_door() -> None:
-    """Counts may only fall."""
-    ceilings = {"errors.UsageError": 6, "write": 88, "Table": 150, "transaction": 155}
-    for name, most in ceilings.items():
-        found = {each for each in loaded(f"import manifestcommit as mc\nmc.{name}") if each.startswith("manifestcommit")}
-        assert len(found) <= most, f"{name} loads {len(found)} modules of the package, {most} before: {sorted(found)}"
-
-
 def test_each_public_name_is_where_type_checkers_are_told() -> None:
     tree = ast.parse((REPO / "manifestcommit" / "__init__.py").read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")

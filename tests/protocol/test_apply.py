@@ -17,7 +17,6 @@ from manifestcommit.format.change import (
     Rewind,
     Rollback,
     StreamBatch,
-    TagEdit,
     Write,
 )
 from manifestcommit.format.entries import Entry, ManifestRef, encode
@@ -232,12 +231,6 @@ def test_a_batch_replaces_the_record_of_its_own_stream_and_no_other() -> None:
     assert made.streams == {"q %é": StreamRecord(query="q", batch=5, version=8)}
 
 
-def test_properties_are_set_and_taken_away() -> None:
-    """[CM9]"""
-    assert after(change(operation="properties", properties={"p": None, "q": "2"})).properties == {"q": "2"}
-    assert after(change()).properties == {"p": "1"}
-
-
 def test_the_first_schema_is_set_once() -> None:
     """[CF8]"""
     bare = msgspec.structs.replace(head(), schema=NO_COLUMNS, partition_by=(), added=(), manifests=(), removed={}, removed_runs=())
@@ -279,14 +272,3 @@ def test_what_only_the_head_knows_of_stands_at_its_beginning_after_a_rollback() 
     made = after(Rollback(job="mine", birth=7, target=target))
     assert made.watermarks == {"s": 0} and made.origins == {"s": 0, "t": None}
     assert made.streams == {"q %é": StreamRecord(query="q", batch=-1, version=8)}
-
-
-def test_a_tag_is_set_moved_and_taken_away() -> None:
-    """[GC10]"""
-
-    def tagged(**edit: Any) -> dict[str, Tag]:
-        return dict(after(TagEdit(job="mine", birth=7, operation="tag", **edit)).tags)
-
-    assert tagged(name="new", version=5, until=7) == {"t": Tag(version=2), "new": Tag(version=5, until=7)}
-    assert tagged(name="t", version=5) == {"t": Tag(version=5)}
-    assert tagged(name="t") == {} and tagged(name="none") == {"t": Tag(version=2)}

@@ -200,14 +200,6 @@ def test_a_dry_run_names_every_file_with_its_reason_and_changes_nothing(tmp_path
     assert sorted(path for path in root.rglob("*")) == before
 
 
-def test_numbers_of_bytes_that_are_none_are_refused(tmp_path: Path) -> None:
-    """[GC16]"""
-    mc.write(pa.table({"id": [1]}), tmp_path / "t")
-    for options in ({"target_file_size": 0}, {"max_bytes": 0}, {"target_file_size": -1}):
-        with pytest.raises(mc.errors.UsageError, match=f"invalid {next(iter(options))} .*: expected a number of bytes above 0"):
-            mc.Table(tmp_path / "t").plan_compaction(**options)
-
-
 def test_frequent_runs_rewrite_a_row_as_often_as_its_file_can_double() -> None:
     """Not once for each file that comes, and the small files stay few. [GC16] [UK2]"""
     files, rewritten, most = [], 0, 0

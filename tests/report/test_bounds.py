@@ -47,16 +47,6 @@ def test_a_page_stays_small(versions: int, files: int, partitions: int, columns:
     assert len(msgspec.json.encode(kept)) < MOST_BYTES  # what is kept is bounded as well
 
 
-def test_columns_of_ten_thousand_are_shortened_in_a_diff() -> None:
-    before, after = schema_of(["a"]), schema_of([f"column_{at}" for at in range(10_000)])
-    reducer = data_module.HistoryView(head(2, after), 2, "memory://t")
-    reducer.add(head(2, after))
-    reducer.add(head(1, before))
-    newest, first = reducer.schema_changes
-    assert (len(newest.lines), newest.more) == (data_module.CHANGES, 10_001 - data_module.CHANGES)
-    assert newest.lines[:2] == (("-", "a: string"), ("+", "column_0: string")) and first.lines == (("+", "a: string"),)
-
-
 def test_operations_of_any_name_do_not_add_up() -> None:
     """The set is open: whoever writes metadata may name as many as they like."""
     newest = head(5_000, schema_of(["a"]))
@@ -65,16 +55,6 @@ def test_operations_of_any_name_do_not_add_up() -> None:
         one = head(version, schema_of(["a"]))
         reducer.add(msgspec.structs.replace(one, commits=(msgspec.structs.replace(one.commits[0], operation=f"op{version}"),)))
     assert len(reducer.operations) == data_module.REASONS + 1
-
-
-def test_partitions_beyond_those_that_are_told_apart_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_module, "COUNTED_PARTITIONS", 30)
-    reducer = data_module.FilesReducer(("day",))
-    for at in range(100):
-        reducer.add([2, 0, 0, 0, 0, 0, 0, 0], [((at,), 2, 10, 100)])
-    view = reducer.view()
-    assert view.counted == 200 and view.others is not None
-    assert view.others.files == 200 - 2 * data_module.PARTITIONS
 
 
 @pytest.fixture(scope="module")

@@ -60,14 +60,6 @@ def test_a_waiting_job_shows_the_id_that_finishes_it(tmp_path: Path) -> None:
     assert prepared in Tables(found._repr_html_()).cells
 
 
-def test_where_a_position_is_fits_a_line_and_a_table(made: tuple[mc.Table, mc.Outcome, str], tmp_path: Path) -> None:
-    text = made[2][:200]
-    mc.write(pa.table({"a": [1, 2]}), tmp_path / "t", key=text, watermarks={text: (0, 2)})
-    found = mc.Table(tmp_path / "t").lineage(text, 1)
-    assert len(repr(found)) <= 100 and repr(found).isprintable() and repr(found).startswith("Lineage(")
-    assert {"position", "version", "files"} <= set(Tables(found._repr_html_()).cells)
-
-
 def test_a_value_is_a_small_table_in_a_notebook(made: tuple[mc.Table, mc.Outcome, str]) -> None:
     table, outcome, text = made
     for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.metrics(), table, table.history()):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.e2e.test_processes import told
 from tests.kit.row_works import OLD, SCHEMA, before_its_create, data, found, make
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change
 from manifestcommit.store.local import LocalStore
-
-AT_ONCE = 5
-barrier = multiprocessing.get_context("forkserver").Barrier
 
 
 @pytest.fixture
@@ -31,29 +26,6 @@ def append(path: Path) -> None:
 
 
 # --- real processes -----------------------------------------------------------------------------------------------------
-def add_one(root: str, which: int, start: Any, answers: Any) -> None:
-    table = mc.Table(root)
-    start.wait(60)
-    outcome = table.update({"n": "n * 3 + 1"}, where=f"id = {which}", key=f"process {multiprocessing.current_process().name}")
-    answers.put((outcome.kind, outcome.version, outcome.tries, outcome.rows_updated))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("same", [False, True])
-def test_five_processes_that_update_rows_at_once_all_commit(tmp_path: Path, same: bool) -> None:
-    """Of different rows, and of one row: one after the other, as one of the serial orders does. [RC11] [IV2] [KY5]"""
-    root = str(tmp_path / "t")
-    mc.write(pa.table({"id": list(range(AT_ONCE)), "n": [0] * AT_ONCE}), root)
-    start = barrier(AT_ONCE)
-    answers = told(add_one, [(root, 0 if same else which, start) for which in range(AT_ONCE)])
-    assert {(kind, rows) for kind, _, _, rows in answers} == {("committed", 1)}
-    table, before = mc.Table(root), 2
-    assert sorted(version for _, version, _, _ in answers) == list(range(before + 1, before + 1 + AT_ONCE))
-    many = (3**AT_ONCE - 1) // 2  # whichever was first
-    assert table.to_arrow().sort_by("id")["n"].to_pylist() == ([many, 0, 0, 0, 0] if same else [1] * AT_ONCE)
-    assert table.verify(deep=True).is_sound
-
-
 # --- what is not repeated -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("winner", [append, lambda path: mc.Table(path).compact()])
 def test_what_is_based_on_a_version_is_tried_once(path: Path, monkeypatch: pytest.MonkeyPatch, winner: Callable[[Path], Any]) -> None:

@@ -18,7 +18,6 @@ from tests.store.test_retry import answered, scripted
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
-from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.job import Job
 from manifestcommit.log.version_chain import open_head, read_version
@@ -26,7 +25,6 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.local import MemoryStore
 from manifestcommit.store.object_store import Request
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
@@ -139,19 +137,6 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
 
 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
-def test_a_job_that_conflicts_still_has_its_figures(root: Path, told: list[JobMetrics]) -> None:
-    """[CF1] [OB10]"""
-    mc.write(ROWS, root, watermarks={"s": (0, 5)})
-    job = mc.begin(root)
-    job.write(ROWS)
-    job.advance("s", 7, 9)
-    with pytest.raises(mc.errors.WatermarkGapError):
-        job.commit()
-    found = job.metrics
-    assert (found.kind, found.rule, found.version) == ("conflict", "watermark_gap", None)
-    assert (found.rows_written, found.rows_committed, found.attempts) == (3, 0, 0) and told[-1] == found
-
-
 def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
     """[CM8] [OB10]"""
     store = memory()
@@ -177,27 +162,6 @@ def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None
     assert (outcome.metrics.attempts, outcome.metrics.conflicts, outcome.metrics.version) == (3, 2, 5)
     assert (summary_of(store).attempts, summary_of(store).conflicts) == (3, 2)
     assert [each.attempts for each in told] == [1, 1, 1, 3], "and those of others are theirs"
-
-
-@pytest.mark.parametrize(("fault", "expected"), [("request_lost", "committed"), ("answer_lost", "committed")])
-def test_unclear_answers_and_what_was_sent_again_are_counted(fault: Any, expected: str) -> None:
-    """[CM6] [OB10]"""
-    store = memory()
-    written(store).commit()
-    numbers = [call.number for call in dry_run(store).calls if call.kind == "put_if_absent" and "/versions/" in call.name]
-    outcome = written(FaultStore(store, {numbers[0]: fault})).commit()
-    found = outcome.metrics
-    assert found is not None and (found.kind, found.rows_committed) == (expected, 3)
-    assert (found.attempts, found.unknowns, found.retries, found.conflicts) == (1, 1, 1, 0)
-
-
-def dry_run(store: MemoryStore) -> FaultStore:
-    """The calls that writing and committing takes, on a copy."""
-    from tests.kit.tables import clone
-
-    calls = FaultStore(clone(store))
-    written(calls).commit()
-    return calls
 
 
 def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> None:
@@ -274,21 +238,6 @@ def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> N
     assert (summary["rows_read"], summary["rows_written"], summary["rows"]) == (3, 3, 3) and mc.Table(root).verify().is_sound
     assert 0 < summary["prepare_s"] <= first.prepare_s
     assert summary["seconds"] >= summary["prepare_s"]
-
-
-def test_of_two_committers_of_one_job_one_has_committed_it(told: list[JobMetrics]) -> None:
-    """So what is summed over processes is right. [AB3] [OB10]"""
-    store = memory()
-    written(store).commit()
-    job = written(store).prepare()
-
-    def overtake(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and len(told) < 3:
-            commit_prepared(session(store), job)
-
-    slow = commit_prepared(session(FaultStore(store, on_call=overtake)), job)
-    assert slow.committed and slow.metrics is not None and (slow.metrics.kind, slow.metrics.attempts) == ("already_committed", 1)
-    assert [(each.kind, each.rows_committed) for each in told[2:]] == [("committed", 3), ("already_committed", 0)]
 
 
 # --- requests that are sent again -------------------------------------------------------------------------------------

@@ -30,14 +30,13 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.format.snapshot import Commit, Summary
-from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.protocol.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore
-from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
 
 DAY, ID = Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")
 SCHEMA = Schema(fields=(DAY, ID))
@@ -619,46 +618,3 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
     more = Field(id=7, name="c", type=StructType(fields=(narrow, Field(id=8, name="m", type="string"))))
     less = Field(id=7, name="c", type=StructType(fields=(narrow,)))
     assert unreadable_columns([less], [more], later=True) == [] == unreadable_columns([more], [less], later=False)
-
-
-# --- what it costs ------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def long_history() -> History:
-    """200 versions, some of which wrote a manifest."""
-    with budgets(inline_entry_bytes=3 * 1024):
-        made = History(memory())
-        for number in range(199):
-            made.commit(f"d{number % 7}")
-    assert made.head.version == 200 and made.head.snapshot.manifests
-    return made
-
-
-def counted(history: History) -> tuple[CountingStore, Feed]:
-    store = CountingStore(history.store)
-    return store, Feed(TableContext(store), columns=(DAY, ID), pinned=200)
-
-
-def costs(store: CountingStore) -> tuple[int, int, int]:
-    """Requests without those for manifests; those; gets of snapshots."""
-    manifests = sum(store.requests(under="_manifest/manifests/").values())
-    total = len(store.calls)
-    gets = store.requests(under="_manifest/versions/")["get"]
-    store.reset()
-    return total - manifests, manifests, gets
-
-
-@pytest.mark.thorough
-def test_a_limited_look_does_not_read_up_to_the_head(long_history: History) -> None:
-    """[SP8] [IV10]"""
-    store, own = counted(long_history)
-    end = own.advance(own.beginning(2), 3)
-    assert end.version == 5 and costs(store)[2] <= 1 + 3
-
-
-@pytest.mark.thorough
-def test_a_batch_that_is_repeated_costs_no_more(long_history: History) -> None:
-    store, own = counted(long_history)
-    start = feed(long_history.store).beginning(100)
-    own.between(start, msgspec.structs.replace(start, version=150))
-    requests, _, gets = costs(store)
-    assert requests <= 3 + 50 + 1 and gets == 51, "the head, and each version once"

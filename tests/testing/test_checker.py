@@ -363,22 +363,6 @@ def test_of_two_who_were_told_of_one_version_it_is_the_earlier_ones() -> None:
     assert "does not fit" in found(refused, later, append(6, 7, 3, "d", outcome="already", key="k", advances={"s": (1, 2)})).problem
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("does", ["tag", "rollback", "rewind"])
-def test_a_tag_a_rollback_or_a_rewind_may_be_refused_for_a_gc_beside_it(does: str) -> None:
-    """[CF12] [CF13] [WM5] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append
-    was refused, nor one that forgets no key that a rewind was."""
-    first, second = append(0, 1, 2, "a", advances={"s": (0, 5)}), append(1, 2, 3, "b")
-    what: dict[str, Any] = {"tag": {}, "rollback": {"restores": 2}, "rewind": {"rewinds": {"s": 2}}}[does]
-    refused = op(does, 4, 6, "refused", rule="conflict", birth=3, **what)
-    gc = op("gc", 3, 5, "read", 4, fence=3, forgets=("*",))
-    assert check([first, second, gc, refused]) is None
-    found(first, second, msgspec.structs.replace(gc, end=3.5), refused)
-    found(first, second, gc, append(4, 6, None, "c", outcome="refused", rule="conflict", birth=3))
-    if does == "rewind":
-        found(first, second, msgspec.structs.replace(gc, forgets=()), refused)
-
-
 def test_a_history_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="belongs to two"):
         check([append(0, 1, 2, "a"), append(2, 3, 3, "a")])
@@ -457,19 +441,6 @@ def test_one_row_that_a_read_lost_doubled_or_made_up_is_found(seed: int, data: s
     # What nobody was told of and only this read shows may as well never have been committed.
     if kind != "lost" or writer.outcome == "committed":
         assert wrong is not None and len(wrong.operations) <= 5, wrong
-
-
-@pytest.mark.thorough
-def test_ten_thousand_operations_are_checked() -> None:
-    history = lived(7, commits=5_000, told=0.98)
-    assert len(history) > 9_000
-    assert check(history) is None
-    written = {each.version: item for each in history if each.outcome == "committed" for item in each.adds}
-    victim = max((each for each in history if each.name == "read" and each.version in written), key=lambda each: each.version or 0)
-    lost = written[victim.version]
-    worse = msgspec.structs.replace(victim, items=tuple(item for item in victim.items or () if item != lost))
-    wrong = check([worse if each is victim else each for each in history])
-    assert wrong is not None and len(wrong.operations) == 2
 
 
 def test_histories_survive_the_disk_and_a_torn_last_line(tmp_path: Path) -> None:

@@ -6,10 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.mutants.catalogue import SIMULATED
-from tests.mutants.mutant import taken_out
-from tests.simulator.oracle import Oracle
-from tests.simulator.simulator import run_theme
 from tests.testing.test_checker import op
 
 from manifestcommit.testing import Contradiction, Operation, check_history, check_joint_history
@@ -130,28 +126,9 @@ def test_an_order_that_contradicts_time_is_found_across_tables() -> None:
     assert check_joint_history(merged(both, alone(A, 1, 5.5, 3), alone(B, 5, 6, 2))) is None, "they may be one beside the other"
 
 
-def test_half_a_joint_commit_whose_jobs_nobody_recorded_is_found() -> None:
-    """[MT1]"""
-    half = {
-        A: [op("joint", 0, 10, "committed", 2, id="in A", joint="day 1")],
-        B: [op("joint", 0, 10, "refused", None, id="in B", joint="day 1", rule="another table")],
-    }
-    assert "half of a joint commit" in found(half).problem
-
-
 def test_what_is_recorded_twice_is_no_history() -> None:
     """[MT1]"""
     twice = joint(0, 1, {A: 2, B: 2})
     twice[A].append(op("joint", 0, 1, "committed", 3, id="again", job="another", joint=twice[A][0].joint))
     with pytest.raises(ValueError, match="names two commits of table"):
         check_joint_history(twice)
-
-
-@pytest.mark.thorough
-def test_the_histories_alone_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nobody who looks at objects: reads show a joint commit in some of its tables only. [MT12]"""
-    monkeypatch.setattr(Oracle, "fail", lambda self, said: None)
-    with taken_out(SIMULATED["joint reads go back"]):
-        runs = (run_theme("joint", seed) for seed in range(100))
-        found = next((run for run in runs if run.violation is not None), None)
-    assert found is not None and found.kind == "history" and "a torn read" in str(found.violation)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,43 +41,6 @@ def read(recorder: Recorder, url: str) -> None:
 
 def judged(folder: Path) -> Contradiction | None:
     return check(read_history(*folder.glob("*.jsonl")))
-
-
-def beside(*works: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def test_a_run_of_writers_and_readers_beside_each_other_is_explained(tmp_path: Path) -> None:
-    url = str(tmp_path / "table")
-
-    def writer(name: str) -> Callable[[], None]:
-        def work() -> None:
-            with Recorder(tmp_path / f"{name}.jsonl", process=name) as recorder:
-                for turn in range(4):
-                    write(recorder, url, f"{name} {turn} {HOSTILE}", key=f"{name} {turn}", watermarks={name: (turn or None, turn + 1)})
-                    read(recorder, url)
-
-        return work
-
-    beside(*(writer(f"writer {number}") for number in range(3)))
-    with Recorder(tmp_path / "last.jsonl") as recorder:
-        write(recorder, url, "only", mode="overwrite", conflict="blind")
-        with pytest.raises(mc.errors.WatermarkOverlapError):
-            write(recorder, url, "again", watermarks={"writer 0": (0, 1)})
-        with pytest.raises(mc.errors.KeyReusedError):
-            write(recorder, url, "reused", key="writer 0 0", watermarks={"writer 0": (4, 5)})
-        write(recorder, url, "rerun", key="writer 1 0", watermarks={"writer 1": (None, 1)})
-        read(recorder, url)
-    wrong = judged(tmp_path)
-    assert wrong is None, wrong
-    history = read_history(*tmp_path.glob("*.jsonl"))
-    assert sum(each.outcome == "committed" for each in history) == 13
-    assert {each.rule for each in history if each.outcome == "refused"} == {"overlap", "key_reused"}
-    assert [each.outcome for each in history if "rerun" in each.adds] == ["already"]
 
 
 def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.format.fields import kept_metadata
 from manifestcommit.spark import datasource as source_module
 from manifestcommit.spark.datasource import ManifestCommitDataSource
 
@@ -117,16 +115,6 @@ def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
     assert mc.Table(table).snapshot().version == version + 1
 
 
-@pytest.mark.thorough
-def test_merge_schema_adds_a_column(spark, table: str) -> None:
-    """[SC5] Only where it is asked for."""
-    wider = spark.createDataFrame([(10, "2013-01-01", "x")], "n long, day string, extra string")
-    with pytest.raises(Exception, match=r"SchemaMismatchError.*extra"):
-        wider.write.format(FORMAT).mode("append").save(table)
-    wider.write.format(FORMAT).option("mergeSchema", "true").mode("append").save(table)
-    assert load(spark, table) == sorted([*[(*row, None) for row in rows(0, 10)], (10, "2013-01-01", "x")], key=lambda row: row[0])
-
-
 REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
     "replaceWhere": ({"replaceWhere": "day = '2013-01-01'"}, "overwrite", "takes no option replaceWhere"),
     "partitionOverwriteMode": ({"partitionOverwriteMode": "dynamic"}, "overwrite", "takes no option partitionOverwriteMode"),
@@ -143,14 +131,6 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
-@pytest.mark.thorough
-def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
-    """What the tests below rely on."""
-    assert tasks_started() == 0
-    frame_without_jobs(spark).write.format(FORMAT).mode("append").save(table)
-    assert tasks_started() > 0
-
-
 def test_refused_where_spark_plans(spark, table: str) -> None:
     """[SP5] A message of ours, no version, no file."""
     before, struct = everything_below(table), frame_without_jobs(spark).schema
@@ -158,15 +138,6 @@ def test_refused_where_spark_plans(spark, table: str) -> None:
         with pytest.raises(mc.errors.ManifestCommitError, match=said):
             ManifestCommitDataSource({"path": table, **options}).writer(struct, mode == "overwrite")
     assert everything_below(table) == before
-
-
-@pytest.mark.thorough
-def test_refused_before_any_task_starts(spark, table: str, tasks_started) -> None:
-    """[SP5] Through Spark."""
-    options, mode, said = REFUSED["replaceWhere"]
-    with pytest.raises(Exception, match=rf"manifestcommit\.errors.*{said}"):
-        frame_without_jobs(spark).write.format(FORMAT).options(**options).mode(mode).save(table)
-    assert tasks_started() == 0
 
 
 def frame_without_jobs(spark: Any) -> Any:
@@ -199,7 +170,8 @@ def test_data_that_does_not_fit_is_refused_before_any_task_starts(spark, table: 
 
 @pytest.mark.thorough
 def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table: str) -> None:
-    """[SP5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes."""
+    """[SP5] [CF5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes, and the library's
+    own call says it by its arguments."""
     one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
     version = mc.Table(table).snapshot().version
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
@@ -210,6 +182,9 @@ def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table:
         one_day.write.format(FORMAT).option("overwrite", "dynamic").mode("overwrite").save(table)
         assert len(load(spark, table)) == 6
         one_day.write.format(FORMAT).option("overwrite", "all").mode("overwrite").save(table)
+        assert load(spark, table) == [(100, "2013-01-01")]
+        frame(spark, 0, 10).write.format(FORMAT).mode("append").save(table)
+        mc.write(one_day, table, mode="overwrite")
         assert load(spark, table) == [(100, "2013-01-01")]
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
@@ -226,8 +201,12 @@ def test_other_save_modes_are_refused(spark, table: str, mode: str | None) -> No
 
 
 @pytest.mark.thorough
-def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
-    """[SP5] They arrive without a path."""
+def test_tables_of_a_catalog_or_in_memory_and_spark_s_own_partitioning_are_refused(spark, table: str) -> None:
+    """[SP5] Those of a catalog arrive without a path."""
+    with pytest.raises(Exception, match="memory of one process"):
+        frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
+    with pytest.raises(Exception, match=r"partition"):
+        frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
     with pytest.raises(Exception, match="needs a path"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").saveAsTable("somewhere")
     with pytest.raises(Exception, match="path"):
@@ -236,42 +215,10 @@ def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
         spark.read.format(FORMAT).load()
 
 
-@pytest.mark.thorough
-def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
-    with pytest.raises(Exception, match=r"partition"):
-        frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
-    assert load(spark, table) == rows(0, 10)
-
-
-@pytest.mark.thorough
-def test_a_table_in_memory_cannot_be_reached(spark) -> None:
-    with pytest.raises(Exception, match="memory of one process"):
-        frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
-
-
-@pytest.mark.thorough
-def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
-    """[WM1] No rows, but progress."""
-    empty = spark.createDataFrame([], "n long, day string")
-    empty.write.format(FORMAT).option("watermarks", '{"s": [0, 7]}').mode("append").save(table)
-    assert mc.Table(table).watermarks() == {"s": 7}
-    assert load(spark, table) == rows(0, 10)
-
-
 # --- reading --------------------------------------------------------------------------------------------------------------
 @pytest.mark.thorough
-def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
-    """[SP4] [RD2] What commits after load() is not in it, also not in a frame derived later."""
-    df = spark.read.format(FORMAT).load(table)
-    frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
-    assert df.count() == 10
-    assert df.filter("n >= 0").count() == 10
-    assert df.union(spark.read.format(FORMAT).load(table)).count() == 30
-
-
-@pytest.mark.thorough
 def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
-    """[RD2] Spark caches by plan; two versions of one table are two plans."""
+    """[SP4] [RD2] Spark caches by plan; two versions of one table are two plans. What commits after load() is in no frame derived later."""
     old = mc.read_committed(table, spark=spark).cache()
     old_too = spark.read.format(FORMAT).load(table).cache()
     try:
@@ -281,20 +228,10 @@ def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
         assert spark.read.format(FORMAT).load(table).count() == 20
         assert (old.count(), old_too.count()) == (10, 10)
         assert old.join(mc.read_committed(table, spark=spark), "n").count() == 10
+        assert old_too.filter("n >= 0").union(spark.read.format(FORMAT).load(table)).count() == 30
     finally:
         old.unpersist()
         old_too.unpersist()
-
-
-@pytest.mark.thorough
-def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, table: str) -> None:
-    """[SP5] [CF5] Its own arguments say what is replaced, so a session's dynamic mode has no say."""
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
-        mc.write(spark.createDataFrame([(100, "2013-01-01")], "n long, day string"), table, mode="overwrite")
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert load(spark, table) == [(100, "2013-01-01")]
 
 
 @pytest.mark.thorough
@@ -357,34 +294,14 @@ def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark
 
 
 @pytest.mark.thorough
-def test_a_schema_of_ones_own_is_refused(spark, table: str) -> None:
-    """[SP5] Spark would not pin a version then, and the columns would be anyone's guess."""
+def test_an_unknown_read_option_and_a_schema_of_ones_own_are_refused(spark, table: str) -> None:
+    """[SP5] With such a schema Spark would not pin a version, and the columns would be anyone's guess."""
     with pytest.raises(Exception, match="takes no schema of your own"):
         spark.read.format(FORMAT).schema("n int").load(table).collect()
-
-
-@pytest.mark.thorough
-def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
     with pytest.raises(Exception, match="does not know the option"):
         load(spark, table, mergeSchema="true")
     with pytest.raises(Exception, match=r"does not know the option versionasof; it knows .*version"):
         load(spark, table, versionAsOf="1")
-
-
-@pytest.mark.thorough
-def test_both_ways_of_reading_agree(spark, table: str) -> None:
-    """[RD7] [SP4] A table after a rename, a drop and a new column, by Spark's scan and by the data source."""
-    handle = mc.Table(table)
-    handle.rename_column("n", "number")
-    spark.createDataFrame([(10, "2013-01-01", 1.5)], "number long, day string, more double").write.format(FORMAT).option(
-        "mergeSchema", "true"
-    ).mode("append").save(table)
-    native = mc.read_committed(table, spark=spark)
-    assert native.columns == ["number", "day", "more"]
-    shown = [kept_metadata(field.metadata) for field in spark.read.format(FORMAT).load(table).schema]
-    assert spark.read.format(FORMAT).load(table).dtypes == native.dtypes and shown == [field.metadata for field in native.schema]
-    assert load(spark, table) == sorted(map(tuple, native.collect()))
-    assert pq.read_schema(next(Path(table).rglob("day=*/*.parquet"))).names[0] == "n"
 
 
 @pytest.mark.versions

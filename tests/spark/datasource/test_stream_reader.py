@@ -17,7 +17,6 @@ from tests.kit.tables import begin, change_of, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
-from manifestcommit import register
 from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.errors import UsageError
 from manifestcommit.format.change import Write
@@ -296,20 +295,3 @@ def test_what_is_refused_reaches_the_user(spark, root: str, tmp_path: Path) -> N
         Query(spark, root, tmp_path / "c", version=2).finish()
     with refused(spark, "does not know the option startingversion"):
         spark.read.format(FORMAT).option("startingVersion", 1).load(root).count()
-
-
-@pytest.mark.thorough
-def test_a_stream_of_a_table_on_s3(spark, rgw: Any, tmp_path: Path) -> None:
-    """With the options that the session was given, which stand in no checkpoint. [SP8] [SE1]"""
-    root, options = f"s3://{rgw.bucket()}/a b%20c+d=e#f", rgw.storage_options
-    for first in (0, 2, 4):
-        mc.write(pa.table({"id": [first, first + 1]}), root, storage_options=options)
-    register(spark, storage_options=options)
-    try:
-        assert Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2).finish() == [(0, [0, 1, 2, 3]), (1, [4, 5])]
-        mc.write(pa.table({"id": [6]}), root, storage_options=options)
-        assert Query(spark, root, tmp_path / "c").finish() == [(2, [6])]
-    finally:
-        register(spark)
-    told = b"".join(path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file())
-    assert told and options["secret"].encode() not in told and options["key"].encode() not in told

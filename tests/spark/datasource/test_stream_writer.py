@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -243,31 +242,6 @@ def test_what_is_refused_ends_the_query_before_any_task(spark, root: str, source
     assert not Path(root).exists()
     with pytest.raises(Exception, match="needs a path"):
         streams.start(read_input(spark, str(source)), None, f"{checkpoint}-3").awaitTermination()  # type: ignore[arg-type]
-
-
-@pytest.mark.thorough
-def test_staged_jobs_wait_beside_a_running_query(spark, root: str, source: Path, checkpoint: str) -> None:
-    """[CK5] [SP7] Its batches are seen and theirs are not; published or aborted while it runs, no row is lost or comes twice."""
-    feed(source, 0)
-    query = streams.start(read_input(spark, str(source)), root, checkpoint, trigger={"processingTime": "0 seconds"})
-    try:
-        query.processAllAvailable()
-        first, second, third = (mc.write(pa.table({"n": [n], "day": ["2013-01-03"]}), root, publish=False) for n in (1000, 1001, 1002))
-        feed(source, 1)
-        query.processAllAvailable()
-        assert numbers(root) == list(range(20)) and first.to_arrow().num_rows == 21
-        assert sorted(row.n for row in mc.read_committed(root, spark=spark).collect()) == list(range(20))
-        assert [each.state for each in Table(root).jobs()] == ["prepared"] * 3
-        feed(source, *range(2, 5))
-        assert first.publish().committed and second.abort() == "aborted"
-        query.processAllAvailable()
-        assert numbers(root) == [*range(50), 1000] and third.to_arrow().num_rows == 52
-    finally:
-        query.stop()
-    feed(source, 5)
-    assert drain(spark, str(source), root, checkpoint) == "" and third.publish().committed
-    assert numbers(root) == [*range(60), 1000, 1002] and "prepared" not in {each.state for each in Table(root).jobs()}
-    assert records(root)[query_id(checkpoint)][1] == 5
 
 
 # --- how Spark calls it ---------------------------------------------------------------------------------------------------

@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import manifestcommit as mc
-from manifestcommit.errors import UsageError
 from manifestcommit.format.fields import to_spark
 from manifestcommit.format.values import from_arrow
 from manifestcommit.table import Table
@@ -84,21 +80,3 @@ def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
     folder = Path(table.url.removeprefix("file://"))
     assert {str(path.relative_to(folder)) for path in folder.glob("day=*/*")} == set(files(table))
     assert rows(table) == before
-
-
-@pytest.mark.thorough
-def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, table) -> None:
-    """[GC16] By SQL, by a Column and by a pyarrow expression; a column that is none is refused before any work."""
-    version = table.snapshot().version
-    for wrong in ({"sort_by": "nowhere"}, {"where": "id > 3"}, {"where": "day ="}, {"where": 5}):
-        with pytest.raises(UsageError):
-            table.compact(spark=spark, **wrong)
-    for where in ("day IS NULL", F.col("day") == "k=v#x?", pc.field("day") == "a b%20"):
-        plan = table.plan_compaction(spark=spark, where=where)
-        assert plan.column("files").to_pylist() == [4]
-    assert table.snapshot().version == version
-    done = table.compact(spark=spark, where="day IS NULL", sort_by=["x", "id"])
-    path = next(each.path for each in table.snapshot().added if each.added == done.version)
-    found = pq.read_table(f"{table.url.removeprefix('file://')}/{path}", partitioning=None).column("id").to_pylist()
-    assert found == [3, 13, 23, 33]
-    assert len(files(table)) == 3 * 4 + 1

@@ -68,23 +68,3 @@ def test_keys_of_other_names_and_nulls_and_the_last_row(spark: Any, tmp_path: Pa
         assert rows(path, "a", "b", "v") == [("x", 1, 1), ("y", None, 40), (None, 1, 20), (None, None, 30)]
     outcome = table.merge(source, **{**keyed, "null_safe": ["a"]}, **keep)
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
-
-
-@pytest.mark.thorough
-def test_statements_say_the_same(spark: Any, path: Path) -> None:
-    """[SP48] [RC12] [RC3]"""
-    spark.createDataFrame(ROWS, SOURCE).createOrReplaceTempView("evolving")
-    name = f"manifestcommit.`{path}`"
-    found = mc.sql(
-        spark,
-        f"MERGE WITH SCHEMA EVOLUTION INTO {name} t USING (SELECT id AS k, v, s, extra FROM evolving) s ON t.id <=> s.k "
-        "WHEN MATCHED THEN UPDATE SET v = s.v, s = s.s, extra = s.extra "
-        "WHEN NOT MATCHED THEN INSERT (id, v, s, extra) VALUES (s.k, s.v, s.s, s.extra)",
-    )
-    assert (found.rows_updated, found.rows_inserted) == (1, 1) and rows(path, "id", "v", "extra", "s") == ALL
-    merge = f"MERGE INTO {name} t USING evolving s ON t.id = s.id AND t.v > 1000 AND s.v > 0 WHEN MATCHED THEN UPDATE SET v = s.v + 1"
-    found = mc.sql(spark, merge)
-    assert found.rows_updated == sum(v > 1000 for _, v, *_ in ALL)
-    mc.sql(spark, f"INSERT WITH SCHEMA EVOLUTION INTO {name} BY NAME SELECT 7 AS id, 'new' AS newer")
-    mc.sql(spark, f"INSERT WITH SCHEMA EVOLUTION INTO {name} BY NAME REPLACE WHERE id = 7 SELECT 7 AS id, 'n' AS newest")
-    assert [row for row in rows(path, "id", "newer", "newest") if row[0] == 7] == [(7, None, "n")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from tests.kit.row_tables import (
 from tests.kit.sizes import rest_thorough, some
 
 import manifestcommit as mc
-from manifestcommit.cli.main import main
 from manifestcommit.format.fields import CHAR_VARCHAR
 from manifestcommit.spark.features import frame_of, query_loggers
 from manifestcommit.table import Table
@@ -110,41 +108,8 @@ def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, 
 
 
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
-@pytest.mark.thorough
-@pytest.mark.versions
-def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
-    """[RC2] [RD7]"""
-    table, _ = copy(base, "plain", tmp_path)
-    wanted = [13, 23]
-    for condition in ("id IN (13, 23) AND NOT (text = 'x')", F.col("id").isin(13, 23), pc.field("id").isin([13, 23])):
-        before = table.snapshot().version
-        outcome = table.delete(condition, spark=spark, dry_run=True)
-        assert (outcome.kind, outcome.rows_deleted) == ("planned", 2 if not isinstance(condition, str) else 0), "text is null there"
-        assert table.snapshot().version == before
-    outcome = table.delete("id IN (13, 23)", spark=spark, key="erase 13", reason="they asked")
-    assert outcome.committed and not set(ids_of(table)) & set(wanted)
-    again = table.delete("id IN (13, 23)", spark=spark, key="erase 13")
-    assert again.already_committed and again.version == outcome.version and again.rows_deleted is None
-    with pytest.raises(mc.errors.KeyReusedError):
-        table.delete("id IN (13, 24)", spark=spark, key="erase 13")
-    entry = table.history(1)[0]
-    assert (entry["operation"], entry["reason"], entry["summary"]["removed_rows"] - entry["summary"]["rows"]) == ("delete", "they asked", 2)
-
-
 def ids_of(table: Table) -> list[int]:
     return [each for each in table.dataset().to_table(columns=["id"]).column("id").to_pylist() if each is not None]
-
-
-def test_what_matches_nothing_commits_nothing_but_a_key(spark: Any, base: Any, tmp_path: Path) -> None:
-    """A rerun of keyed work must not delete what came later. [RC6] [KY3]"""
-    table, _ = copy(base, "plain", tmp_path)
-    before = table.snapshot()
-    outcome = table.delete("id = 77", spark=spark)
-    assert (outcome.kind, outcome.committed, outcome.rows_deleted) == ("unchanged", False, 0)
-    assert table.snapshot() == before
-    assert table.delete("id = 77", spark=spark, key="k").version == before.version + 1
-    mc.write(rows(70).append_column("late", pa.nulls(10, pa.int32())), table.url)
-    assert table.delete("id = 77", spark=spark, key="k").already_committed and 77 in ids_of(table)
 
 
 @pytest.mark.versions
@@ -303,21 +268,6 @@ def test_a_text_that_the_session_reads_otherwise_is_refused(
     finally:
         spark.conf.unset(setting)
     assert table.to_arrow(filter=where).num_rows > 0
-
-
-@pytest.mark.thorough
-def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """[RC2]"""
-    table, _ = copy(base, "partitioned", tmp_path)
-    where = ["delete", table.url, "--where", "day = 'k=v#x?' AND id > 10"]
-    assert main([*where, "--dry-run"]) == 0 and "rows deleted     6\n" in capsys.readouterr().out
-    assert main([*where, "--yes", "--json", "--key", "k", "--reason", "asked"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["rows_deleted"], told["version"]) == ("committed", 6, table.snapshot().version)
-    assert main([*where, "--yes", "--key", "k"]) == 0 and "done before" in capsys.readouterr().err
-    assert main([*where, "--yes"]) == 0 and "nothing was committed" in capsys.readouterr().err
-    assert main(["delete", table.url, "--where", "nope = 1", "--yes"]) == 2 and "nope" in capsys.readouterr().err
-    assert main(["delete", table.url, "--where", "day = 2013-01-01", "--yes"]) == 2 and "in quotes" in capsys.readouterr().err
 
 
 # --- merge ---------------------------------------------------------------------------------------------------------------

@@ -183,16 +183,6 @@ def test_duckdb_reads_the_values(table: str) -> None:
             assert connection.execute(micros).fetchall() == [(int(moment.timestamp() * 1e6), 1, 2)]
 
 
-@pytest.mark.thorough
-def test_no_rows_of_every_type(spark, tmp_path: Path) -> None:
-    """An empty DataFrame makes a table whose columns are all there."""
-    path = str(tmp_path / "empty")
-    mc.write(frame(spark).filter("row > 9"), path)
-    df = mc.read_committed(path, spark=spark)
-    assert df.schema == relaxed(frame(spark).schema) and df.count() == 0
-    assert mc.Table(path).dataset().to_table().num_rows == 0
-
-
 def test_a_median_of_prices_is_not_a_tenth_of_it(spark, tmp_path: Path) -> None:
     """[DF5] Within an expression Spark holds the decimals of some functions at another scale than their type says: 12.5 for 12.50."""
     prices = spark.sql("select cast(value as decimal(10,2)) as price from values (12.5), (12.5), (99.99) as t(value)")

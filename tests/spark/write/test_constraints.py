@@ -72,20 +72,6 @@ def test_constraints_are_added_and_dropped_by_statements(spark: SparkSession, pa
 
 
 @pytest.mark.thorough
-def test_a_stream_is_held_to_it(spark: SparkSession, path: str, tmp_path: Path) -> None:
-    """[CK2] [SP5]"""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.json").write_text('{"id": 5, "amount": -1.0, "day": "a"}\n')
-    source = spark.readStream.schema("id LONG, amount DOUBLE, day STRING").json(str(tmp_path / "in"))
-    mc.register(spark)
-    writer = source.writeStream.format("manifestcommit").option("path", path).option("checkpointLocation", str(tmp_path / "c"))
-    query = writer.trigger(availableNow=True).start()
-    with pytest.raises(Exception, match="violates the constraint 'positive'"):
-        query.awaitTermination(120)
-    assert amounts(path) == [1.0, 2.0]
-
-
-@pytest.mark.thorough
 def test_a_staged_job_is_read_by_spark(spark: SparkSession, path: str) -> None:
     """[CK5]"""
     staged = mc.write(spark.sql("SELECT 7L AS id, 5D AS amount, 'c' AS day"), path, publish=False)

@@ -39,19 +39,3 @@ def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_pat
     assert found.bytes_read is not None and found.bytes_read >= 40 * (8 + 3)
     assert found.bytes_written == found.bytes_committed == sum(mc.Table(root).files()["bytes"].to_pylist())
     assert told == [found]
-
-
-@pytest.mark.thorough
-def test_every_kind_of_write_is_counted(spark: Any, root: str, tmp_path: Path) -> None:
-    """By the library, by the format, by a streaming query. [OB10]"""
-    mc.register(spark)
-    df = spark.range(0, 30, 1, 3)
-    mc.write(df, root)
-    df.write.format("manifestcommit").mode("append").save(root)
-    df.write.parquet(str(tmp_path / "in"))
-    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).writeStream.format("manifestcommit")
-    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(root)
-    assert query.awaitTermination(60)
-    table = mc.Table(root)
-    assert table.verify().is_sound and (len(table.history()), table.snapshot().totals.rows) == (4, 90)
-    assert [each["summary"]["rows_read"] for each in mc.Table(root).history()] == [30, 30, 30, None]

@@ -46,25 +46,6 @@ def test_data_without_the_partition_column_is_refused_before_any_task(spark, tab
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("way", ["write", "recoverable", "format"])
-def test_a_column_of_nulls_is_taken_for_what_it_says(spark, table: str, way: str) -> None:
-    """[SC8]"""
-    WAYS[way](spark.createDataFrame([(2, 6)], "n long, v long").selectExpr("n", "cast(null as string) day"), table)
-    assert (2, None, None) in rows(table)
-
-
-@pytest.mark.thorough
-def test_an_overwrite_of_everything_has_every_column(spark, table: str) -> None:
-    """[SC8]"""
-    df = spark.createDataFrame([(2, "2013-01-01")], "n long, day string")
-    with pytest.raises(Exception, match="'v' of the table is missing"):
-        WAYS["format overwrite"](df, table)
-    Table(table).set_properties({"write.missing-columns": "null"})
-    WAYS["format overwrite"](df, table)
-    assert rows(table) == [(2, "2013-01-01", None)]
-
-
-@pytest.mark.thorough
 def test_a_streaming_query_ends_where_its_rows_have_no_partition(spark, table: str, tmp_path: Path) -> None:
     """Also one that ran until the column was renamed. [SC8]"""
     source, checkpoint = str(tmp_path / "input"), str(tmp_path / "checkpoint")

@@ -16,7 +16,6 @@ from tests.spark.test_attributes import attempts, data_files, listed_files
 import manifestcommit as mc
 
 COLUMNS = pa.schema([("n", pa.int64()), ("day", pa.string()), ("who", pa.string())])
-NEEDED = pa.schema([("n", pa.int64()), ("day", pa.string()), pa.field("who", pa.string(), nullable=False)])
 
 
 def table(path: Path | str, columns: pa.Schema = COLUMNS, **options: Any) -> str:
@@ -64,32 +63,6 @@ def test_one_job_writes_both_tables_in_one_commit_once(spark: SparkSession, path
     assert entry["joint"] is not None and entry["message"] == "a day"
     sources = [each.sources for each in mc.Table(path).snapshot().added]
     assert sources and all(said[0].source == "s" for said in sources) and mc.Table(path).watermarks() == {"s": 1000}
-
-
-@pytest.mark.thorough
-def test_more_than_allowed_ends_it(spark: SparkSession, path: str) -> None:
-    """[CK7]"""
-    with pytest.raises(mc.errors.ConstraintError, match=rf"{len(BAD)} rows violate the constraint 'odd, small'.*of 1,000 rows"):
-        mc.write(frame(spark), path, on_violation="quarantine", max_violations=len(BAD) - 1)
-    assert numbers(path) == numbers(f"{path}.refused") == []
-
-
-@pytest.mark.thorough
-def test_an_overwrite_replaces_what_its_good_rows_name(spark: SparkSession, path: str) -> None:
-    """[CK7] [CF5]"""
-    mc.write(pa.table({"n": [1, 2], "day": ["d0", "e"], "who": ["x", "x"]}), path)
-    mc.write(frame(spark), path, mode="overwrite", overwrite="dynamic", on_violation="quarantine")
-    assert numbers(path) == sorted([2, *GOOD])
-
-
-@pytest.mark.thorough
-def test_a_null_in_a_column_that_takes_none_is_refused_like_the_rest(spark: SparkSession, tmp_path: Path) -> None:
-    """[CK7] [SC3]"""
-    path = table(f"file://{tmp_path}/needed", NEEDED)
-    mc.write(frame(spark, 30).selectExpr("n", "day", "if(n < 11, null, who) AS who"), path, on_violation="quarantine")
-    assert numbers(path) == [*range(11, 20), *range(21, 30)]
-    why = mc.Table(f"{path}.refused").to_arrow(["n", "refused_by"], filter="n IN (1, 10, 20)").sort_by("n")
-    assert why.column("refused_by").to_pylist() == [["not_null_who"], ["not_null_who", "odd"], ["odd"]]
 
 
 def once_failing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -213,17 +213,6 @@ def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Calla
 
 
 @pytest.mark.thorough
-def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """And is exact; what the first run finished stays unlisted. [AB6]"""
-    attempt(spark.range(0, 100, 1, 4), root, fingerprint="as of Monday")
-    other = spark.range(0, 101, 1, 4)
-    job = attempt(other, root, fingerprint="as of Tuesday")
-    assert ADOPTED.format(0, 4) in said()[-1] and len(finished(root)) == 8
-    assert job.commit().job_id == job.id
-    exact(other, root)
-
-
-@pytest.mark.thorough
 def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[], list[str]]) -> None:
     """Of an RDD, whose code Spark hides, of a plan of newer software; not where partitions come about in another way. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
@@ -291,19 +280,6 @@ def test_partitions_without_rows_are_finished_too(spark, root: str, said: Callab
     for number, empty in enumerate((spark.range(0), spark.sql("select * from values (1) as t(id) where id > 1"))):
         job = attempt(empty, f"{root}-{number}")
         assert job.commit().committed and mc.Table(f"{root}-{number}").dataset().count_rows() == 0
-
-
-@pytest.mark.thorough
-def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """[SP9] [AB6] [OB6]"""
-    pads = [f"repeat('{n:02d}', 50) as pad{n}" for n in range(30)]
-    df = spark.range(0, 250, 1, 1).selectExpr("id", "concat(repeat('x', 150), id) as part", *pads)
-    attempt(df, root, partition_by=["part"])
-    (name,) = finished(root)
-    document = json.loads(codec.decompress(LocalStore(root).get(name), name=name))
-    assert document["manifests"][0]["files"] == 250 and "entries" not in document
-    attempt(df, root, partition_by=["part"]).commit()
-    assert ADOPTED.format(1, 1) in said()[-1] and mc.Table(root).dataset().count_rows() == 250
 
 
 @pytest.mark.thorough

@@ -10,7 +10,6 @@ import pytest
 from tests.transforms.test_tables import BY, TS, USER, moment, numbers, rows
 
 import manifestcommit as mc
-from manifestcommit.spark_sql import execution
 
 CONDITIONS = {"user = 3": USER == 3, "ts >= timestamp '1970-01-01 00:00:00Z'": moment(0) <= TS, "ts is null": TS.is_null()}
 
@@ -43,40 +42,6 @@ def test_spark_writes_and_reads_transforms(spark: Any, frame: Any, tmp_path: Pat
 
 def _partitions(table: mc.Table) -> list[str]:
     return sorted({path.rpartition("/")[0] for path in table.files().column("path").to_pylist()})
-
-
-@pytest.mark.thorough
-def test_sql_changes_such_a_table(spark: Any, tmp_path: Path) -> None:
-    """[PT4] [CF16]"""
-    mc.write(rows(), str(tmp_path / "source"))
-    mc.attach(spark, {"source": str(tmp_path / "source")})
-    path = tmp_path / "t"
-    mc.write(mc.sql(spark, "SELECT * FROM source"), path, partition_by=BY)
-    mc.attach(spark, {"made": path})
-    table = mc.Table(str(path))
-    assert table.describe()["partition_by"] == BY
-    mc.sql(spark, "DELETE FROM made WHERE user = 3")
-    mc.sql(spark, "UPDATE made SET name = 'zz' WHERE ts < timestamp '1970-01-01 00:00:00Z'")
-    wanted = [row["n"] for row in rows().to_pylist() if row["user"] != 3]
-    assert numbers(table.to_arrow()) == sorted(wanted) and table.verify(deep=True).damages == 0
-    assert set(table.to_arrow(filter=moment(0) > TS).column("name").to_pylist()) == {"zz"}
-    for view in ("made", "source"):
-        spark.catalog.dropTempView(view)
-    execution._ATTACHED.clear()
-
-
-@pytest.mark.thorough
-def test_a_stream_writes_transforms(spark: Any, frame: Any, tmp_path: Path) -> None:
-    """[PT5]"""
-    (tmp_path / "in").mkdir()
-    pq.write_table(rows(), tmp_path / "in" / "a.parquet")
-    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
-    writer = stream.writeStream.format("manifestcommit").option("partitionBy", ",".join(BY))
-    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(str(tmp_path / "t"))
-    query.awaitTermination()
-    table = mc.Table(str(tmp_path / "t"))
-    assert numbers(table.to_arrow()) == list(range(200)) and table.describe()["partition_by"] == BY
-    assert table.verify(deep=True).damages == 0
 
 
 @pytest.mark.thorough
