@@ -224,8 +224,10 @@ class Rewritten(Closed, frozen=True, kw_only=True):
 class _OfJob(Closed, frozen=True, kw_only=True):
     """What every change says: whose it is. birth: the job's base version, the latest when it began;
     operation: the kind of work, as the version records it; message, metadata, author: what the
-    caller says of it, and who made it: those of the process that made the change [OB15]; summary:
-    in figures. [OB10]
+    caller says of it, and who made it: those of the process that made the change. [OB15]
+
+    Each kind has a `summary` of its own, as its last member: prepared jobs are stored in the order
+    of the members. [AB3]
     """
 
     job: str
@@ -234,7 +236,6 @@ class _OfJob(Closed, frozen=True, kw_only=True):
     message: str | None = None
     metadata: dict[str, str] = {}
     author: Author | None = None
-    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -282,6 +283,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     checked: tuple[str, ...] = ()
     constrain: dict[str, Constraint | None] = {}
     audited: Count | None = None
+    summary: Summary = Summary()
 
     @property
     def since(self) -> int:
@@ -302,6 +304,7 @@ class MergeManifests(_OfJob, frozen=True, kw_only=True):
 
     operation: str = REPLACE
     paths: frozenset[str]
+    summary: Summary = Summary()
 
 
 class Abort(_OfJob, frozen=True, kw_only=True):
@@ -309,6 +312,7 @@ class Abort(_OfJob, frozen=True, kw_only=True):
 
     operation: str = "give_up"
     aborted: str
+    summary: Summary = Summary()
 
 
 class Rewind(_OfJob, frozen=True, kw_only=True):
@@ -325,6 +329,7 @@ class Rewind(_OfJob, frozen=True, kw_only=True):
     undone_jointly: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
+    summary: Summary = Summary()
 
 
 class TagEdit(_OfJob, frozen=True, kw_only=True):
@@ -333,6 +338,7 @@ class TagEdit(_OfJob, frozen=True, kw_only=True):
     name: str
     version: int | None = None
     until: int | None = None
+    summary: Summary = Summary()
 
 
 class Rollback(_OfJob, frozen=True, kw_only=True):
@@ -352,6 +358,7 @@ class Rollback(_OfJob, frozen=True, kw_only=True):
     beside: frozenset[str] = frozenset()
     alone: bool = False
     reason: str | None = None
+    summary: Summary = Summary()
 
 
 class Retention(_OfJob, frozen=True, kw_only=True):
@@ -370,6 +377,7 @@ class Retention(_OfJob, frozen=True, kw_only=True):
     gone: frozenset[str] = frozenset()
     key_runs: Rewritten | None = None
     job_runs: Rewritten | None = None
+    summary: Summary = Summary()
 
 
 Change = Write | MergeManifests | Abort | Rewind | TagEdit | Rollback | Retention
