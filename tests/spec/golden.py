@@ -525,7 +525,7 @@ JOBS = {
     "prepared": prepared(), "prepared-based-on": based(), "prepared-authored": authored_job(), "prepared-together": together(),
     "prepared-checked": checked(),
 }  # fmt: skip
-MARKS = {"intent": intent(), "task": task(), "key": mark()}
+MARKS = {"intent": intent(), "task": task()}
 UNKNOWN = {"from": "2.0", "nested": [{"a": None}, 1.5, "é"]}
 
 
