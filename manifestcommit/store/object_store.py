@@ -287,7 +287,7 @@ class ObjectStore(Store):
         return data if until <= once else self._read_rest(key, data, first, until)
 
     def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
-        """The first bytes of an object, and what a list calls its content: "" if it is not told."""
+        """The first bytes of an object, and what a list calls its content; "": unknown."""
         if not self.tagged_by:
             return self.get(name, 0, end), ""
 

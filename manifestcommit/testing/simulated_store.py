@@ -60,9 +60,8 @@ class _Stored(msgspec.Struct, frozen=True):
 class Space:
     """What all actors share: the objects, and the network between them and the actors.
 
-    tells_times: whether listings contain creation times, or else ETags, which are told with what is
-    got, too; watcher: called for each effect when it
-    happens.
+    tells_times: whether listings contain creation times, or else ETags, as what is got does;
+    watcher: called for each effect when it happens.
     """
 
     def __init__(
