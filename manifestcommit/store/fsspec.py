@@ -31,6 +31,7 @@ _SERVES_FILES = (
     "before it is whole"
 )
 
+# schemes whose stores can never be committed to [ST7]
 REFUSED = {
     name: reason
     for names, reason in (
@@ -46,16 +47,6 @@ _ASKS = frozenset({"exists", "_exists", "info", "_info", "isfile", "_isfile", "l
 _LOOPS = {"asynchronous", "loop"}
 _PLACES = ("endpoint", "endpoint_url", "host")
 _TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
-
-
-def check_scheme(scheme: str) -> None:
-    """UnsafeStoreError for a scheme whose stores can never be committed to. [ST7]"""
-    if reason := REFUSED.get(scheme.partition("::")[0]):
-        raise UnsafeStoreError(
-            f"{scheme}:// is refused: {reason}. Nothing was read or written. Use a local "
-            "path, s3://, gs://, abfs://, memory://, or "
-            "another store that creates an object only where there is none."
-        )
 
 
 def filesystem_class(scheme: str) -> type[Any]:
@@ -152,7 +143,12 @@ class FsspecStore(ObjectStore):
     parts_at_once = 1
 
     def __init__(self, scheme: str, root: str, options: StorageOptions) -> None:
-        check_scheme(scheme)
+        if reason := REFUSED.get(scheme.partition("::")[0]):
+            raise UnsafeStoreError(
+                f"{scheme}:// is refused: {reason}. Nothing was read or written. Use a local "
+                "path, s3://, gs://, abfs://, memory://, or "
+                "another store that creates an object only where there is none."
+            )
         super().__init__(scheme, root, options)
         self.connection()
 
