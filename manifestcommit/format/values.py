@@ -899,11 +899,10 @@ def _date_text(days: int) -> str:
 
 def _days(wire: Any) -> int:
     text = _of(str, wire)
-    days = (
-        int(text[1:])
-        if text.startswith("@")
-        else date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
-    )
+    if text.startswith("@"):
+        days = int(text[1:])
+    else:
+        days = date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
     if not _fits(days, 32) or _date_text(days) != text:
         raise ValueError(f"{shown(wire)} is no date")
     return days

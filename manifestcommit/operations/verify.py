@@ -38,7 +38,6 @@ from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (
     Head,
     list_above,
-    list_versions,
     misplaced,
     open_head,
     open_object,
@@ -805,7 +804,7 @@ def _verify(
         say("checking constraints")
         findings.add(*_violations(ctx, head.snapshot))
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
-        list_versions(store, head.version), default=0
+        list_above(store, head.version).versions, default=0
     ):
         youngest = inventory.youngest
         text = (
@@ -1009,6 +1008,6 @@ def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
         findings.add(finding("hint_is_off", object_names.HINT, "it is no version"))
         return
     version = hinted.version
-    if version > max(inventory.versions, default=0) and not list_versions(store, version):
+    if version > max(inventory.versions, default=0) and not list_above(store, version).versions:
         text = f"it says version {version}, which does not exist"
         findings.add(finding("hint_is_off", object_names.HINT, text))

@@ -829,11 +829,9 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
     if not missing or said == "null" or not (whole or said == "error"):
         return
     shown = ", ".join(map(repr, missing[:10]))
-    why = (
-        f"the table's property {MISSING_COLUMNS} is error"
-        if said == "error"
-        else "an overwrite of the whole table would leave it all null"
-    )
+    why = "an overwrite of the whole table would leave it all null"
+    if said == "error":
+        why = f"the table's property {MISSING_COLUMNS} is error"
     raise SchemaMismatchError(
         f"Column {shown} of the table is missing from the data, and {why}. Nothing was "
         "committed. Add it to the data (for no value, as an "
@@ -849,11 +847,8 @@ def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tupl
     lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
     for field in lacking:
         if field.id in source_ids(partition_by):
-            renamed = (
-                f" (it was {field.physical!r} before: rename it in the data as well)"
-                if field.physical in names
-                else ""
-            )
+            before = f" (it was {field.physical!r} before: rename it in the data as well)"
+            renamed = before if field.physical in names else ""
             raise SchemaMismatchError(
                 f"Column {field.name!r} partitions the table and is missing from the "
                 f"data{renamed}: all rows would go to the partition of null. Add it to the data; "
