@@ -385,7 +385,10 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
             return _struct(array, type, target, path)
         case ArrayType() if is_list(array.type):
-            return _list(array, type, target, path)
+            offsets, values = _list_parts(array)
+            inside = (*path, "element")
+            values = _member(values, type.element, target.value_type, inside, 0)
+            return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
         case MapType() if pa.types.is_map(array.type):
             return _map(array, type, target, path)
         case _:
@@ -562,12 +565,6 @@ def _struct(array: pa.StructArray, type: StructType, target: pa.DataType, path: 
         for field, inside, at in zip(type.fields, target, positions, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
-
-
-def _list(array: pa.Array, type: ArrayType, target: pa.DataType, path: Path) -> pa.Array:
-    offsets, values = _list_parts(array)
-    values = _member(values, type.element, target.value_type, (*path, "element"), 0)
-    return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
 
 def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -364,10 +364,11 @@ def _written(
     touched = [*change.touched, *(change.scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
+    is_own, by = change.initial is not None or change.repartitions, change.partition_by
     made = msgspec.structs.replace(
         head,
         schema=_schema(head, change),
-        partition_by=_partition_by(head, change),
+        partition_by=head.partition_by if by is None or not is_own else by,
         manifests=(*manifests, *references),
         added=(*kept, *added),
         removed=bitmaps,
@@ -590,11 +591,6 @@ def _schema(head: Snapshot, change: Write) -> Schema:
     if change.initial is not None:
         return change.initial  # the table has no columns, or no commit has used those that it has
     return apply_edits(head.schema, change.edits) if change.edits else head.schema
-
-
-def _partition_by(head: Snapshot, change: Write) -> tuple[int, ...]:
-    is_own = change.initial is not None or change.repartitions
-    return change.partition_by if is_own and change.partition_by is not None else head.partition_by
 
 
 def _former_folders(
