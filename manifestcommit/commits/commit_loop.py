@@ -12,7 +12,6 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from ..display import counted
 from ..errors import (
@@ -217,25 +216,17 @@ def _survey(
             table, snapshot, scope=matcher if may_hold else None, paths=wanted & gone
         )
         if hits:
-            taken[ref.path] = _removed_rows(snapshot, table, before, hits, by_name=bool(remove))
+            rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
+            taken[ref.path] = RemovedRows(
+                bitmap=before | hits,
+                totals=manifest_table.totals(rows),
+                touched=bounded(manifest_table.partitions(rows, snapshot) if remove else ()),
+            )
         if wanted:
             paths = frozenset(manifest_table.live(table, before).column("path").to_pylist())
             gone -= paths
             live |= foreign & paths
     return Inputs(taken=taken, gone=gone, live=live)
-
-
-def _removed_rows(
-    snapshot: Snapshot, table: pa.Table, before: int, hits: int, *, by_name: bool
-) -> RemovedRows:
-    """What is removed from a manifest, of which `before` was removed earlier."""
-    rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
-    partitions = manifest_table.partitions(rows, snapshot) if by_name else ()
-    return RemovedRows(
-        bitmap=before | hits,
-        totals=manifest_table.totals(rows),
-        touched=bounded(partitions),
-    )
 
 
 def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:

@@ -366,11 +366,6 @@ def _stopped(parts: Sequence[TablePart], why: dict[str, Outcome]) -> dict[str, O
     }
 
 
-def _is_own(outcome: Outcome) -> bool:
-    """Whether this call is known to have created the version that counts. [OB10]"""
-    return outcome.metrics is not None and outcome.metrics.kind == "committed"
-
-
 def _is_over(outcome: Outcome, attempt: str) -> bool:
     """Whether others aborted this attempt; the jobs can be committed by the next. [MT9]"""
     return outcome.kind == "aborted" and outcome.job_id == attempt
@@ -464,7 +459,9 @@ class _JointCommit:
         """Whether another run of a recoverable job has committed it, or its key, here. What that
         run wrote may differ, also for the other tables: nothing of it is part of this attempt.
         [AB6]"""
-        return self._is_recoverable and outcome.committed and not _is_own(outcome)
+        # known to have created the version that counts [OB10]
+        is_own = outcome.metrics is not None and outcome.metrics.kind == "committed"
+        return self._is_recoverable and outcome.committed and not is_own
 
     def _of_another_run(self, part: TablePart) -> dict[str, Outcome]:
         """What the tables record of a key that another run committed. [AB6] [MT13]"""

@@ -243,13 +243,10 @@ class BasedOn:
                 return None
             return lowest_version(self._marks, head.snapshot.table_id, url)
         if head is None or self._said > head.version:
-            has = (
-                "there is no table"
-                if head is None
-                else f"the table's newest version is {head.version}"
-            )
+            newest = "" if head is None else f"the table's newest version is {head.version}"
             raise VersionNotFoundError(
-                f"{url}: this write is based on version {self._said}, but {has}. Nothing was done."
+                f"{url}: this write is based on version {self._said}, but "
+                f"{newest or 'there is no table'}. Nothing was done."
             )
         return self._said
 

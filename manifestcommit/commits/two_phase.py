@@ -113,7 +113,14 @@ def _info(
     is_read: bool,
 ) -> JobInfo:
     names = {info.name for info in objects}
-    state, version = _state(ctx, head.snapshot, job, birth, names)
+    state: State | None
+    state, version = ctx.manifests.job(head.snapshot, job)
+    if state is None and birth < head.snapshot.fence:
+        state = "fenced"
+    elif state is None and object_names.prepared_name(job) in names:
+        state = "prepared"
+    elif state is None:
+        state = "published" if object_names.intent_name(job) in names else "running"
     prepared = None
     if is_read and state in ("prepared", "fenced"):
         with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
@@ -150,19 +157,6 @@ def _decision(
         return None
     version = done_at(ctx, head, prepared)
     return None if version is None else ("committed", version)
-
-
-def _state(
-    ctx: TableContext, snapshot: Snapshot, job: str, birth: int, names: set[str]
-) -> tuple[State, int | None]:
-    state, version = ctx.manifests.job(snapshot, job)
-    if state is not None:
-        return state, version
-    if birth < snapshot.fence:
-        return "fenced", None
-    if object_names.prepared_name(job) in names:
-        return "prepared", None
-    return ("published" if object_names.intent_name(job) in names else "running"), None
 
 
 class Resolution(str):

@@ -104,16 +104,12 @@ def _walk(raw: Any, kind: Any, one: Any) -> Any:
     if origin is dict and isinstance(raw, dict):
         return {name: _walk(value, arguments[1], one) for name, value in raw.items()}
     if origin in (typing.Union, types.UnionType) and isinstance(raw, dict):
-        chosen = [a for a in arguments if _is_tagged(a, raw)]
-        return _walk(raw, chosen[0], one) if chosen else raw
+        for each in arguments:
+            if isinstance(each, type) and issubclass(each, msgspec.Struct):
+                config = each.__struct_config__
+                if config.tag is None or raw.get(str(config.tag_field)) == config.tag:
+                    return _walk(raw, each, one)
     return raw
-
-
-def _is_tagged(kind: Any, raw: dict[str, Any]) -> bool:
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        return False
-    config = kind.__struct_config__
-    return config.tag is None or raw.get(str(config.tag_field)) == config.tag
 
 
 @functools.cache

@@ -223,11 +223,9 @@ def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
 
 
 def _component(field: Field, value: WireValue) -> str:
-    text = (
-        NULL_FOLDER
-        if value is None or value == ""
-        else value_text(value, text_type(field)).translate(_ESCAPED)
-    )
+    text = NULL_FOLDER
+    if value is not None and value != "":
+        text = value_text(value, text_type(field)).translate(_ESCAPED)
     component = _start(field.file_name) + text
     data = component.encode()
     if len(data) <= MAX_COMPONENT_BYTES:
@@ -281,12 +279,9 @@ def _parse(value: Any, type: FieldType) -> WireValue:
     try:
         return encode(_from_text(text, type), type)
     except (ValueError, InvalidOperation) as error:
-        advice = (
-            " A timestamp needs its zone, as in 2013-01-01T00:00:00Z."
-            if type == "timestamp"
-            else ""
-        )
-        raise UsageError(f"{shown(value)} is no {type_text(type)}.{advice}") from error
+        advice = " A timestamp needs its zone, as in 2013-01-01T00:00:00Z."
+        said = advice if type == "timestamp" else ""
+        raise UsageError(f"{shown(value)} is no {type_text(type)}.{said}") from error
 
 
 def _from_text(text: str, type: FieldType) -> Any:

@@ -401,7 +401,10 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
             return _struct(array, type, target, path)
         case ArrayType() if is_list(array.type):
-            return _list(array, type, target, path)
+            offsets, values = _list_parts(array)
+            inside = (*path, "element")
+            values = _member(values, type.element, target.value_type, inside, 0)
+            return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
         case MapType() if pa.types.is_map(array.type):
             return _map(array, type, target, path)
         case _:
@@ -578,12 +581,6 @@ def _struct(array: pa.StructArray, type: StructType, target: pa.DataType, path: 
         for field, inside, at in zip(type.fields, target, positions, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
-
-
-def _list(array: pa.Array, type: ArrayType, target: pa.DataType, path: Path) -> pa.Array:
-    offsets, values = _list_parts(array)
-    values = _member(values, type.element, target.value_type, (*path, "element"), 0)
-    return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
 
 def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -939,11 +936,10 @@ def _date_text(days: int) -> str:
 
 def _days(wire: Any) -> int:
     text = _of(str, wire)
-    days = (
-        int(text[1:])
-        if text.startswith("@")
-        else date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
-    )
+    if text.startswith("@"):
+        days = int(text[1:])
+    else:
+        days = date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
     if not _fits(days, 32) or _date_text(days) != text:
         raise ValueError(f"{shown(wire)} is no date")
     return days

@@ -454,11 +454,6 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
         raise codec.damaged(name, reason)
 
 
-def list_versions(store: Store, start: int = 0) -> list[int]:
-    """Every existing version from `start` on, ascending. One request. [LY2] [ST3]"""
-    return list_above(store, start).versions
-
-
 def list_above(store: Store, start: int) -> VersionListing:
     """Every version from `start` on, and the markers and intents, which the listing returns after
     them. One request. [LY2] [LY11] [LY14] [ST3]

@@ -40,7 +40,6 @@ from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (
     Head,
     list_above,
-    list_versions,
     misplaced,
     open_head,
     open_object,
@@ -756,7 +755,8 @@ def _verify(
         say("checking constraints")
         findings.add(*_violations(ctx, head.snapshot))
     youngest, its_name = inventory.youngest
-    if youngest > head.version and youngest > max(list_versions(store, head.version), default=0):
+    newest = max(list_above(store, head.version).versions, default=0)
+    if youngest > max(head.version, newest):
         text = (
             f"{its_name} is of a job that began when it was the newest: it was lost, and "
             "all versions since"
@@ -952,6 +952,6 @@ def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
         findings.note("hint_is_off", object_names.HINT, "it is no version")
         return
     version = hinted.version
-    if version > max(inventory.versions, default=0) and not list_versions(store, version):
+    if version > max(inventory.versions, default=0) and not list_above(store, version).versions:
         text = f"it says version {version}, which does not exist"
         findings.note("hint_is_off", object_names.HINT, text)

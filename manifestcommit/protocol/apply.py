@@ -364,10 +364,11 @@ def _written(
     touched = [*change.touched, *(change.scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
+    is_own, by = change.initial is not None or change.repartitions, change.partition_by
     made = msgspec.structs.replace(
         head,
         schema=_schema(head, change),
-        partition_by=_partition_by(head, change),
+        partition_by=head.partition_by if by is None or not is_own else by,
         manifests=(*manifests, *references),
         added=(*kept, *added),
         removed=bitmaps,
@@ -590,11 +591,6 @@ def _schema(head: Snapshot, change: Write) -> Schema:
     if change.initial is not None:
         return change.initial  # the table has no columns, or no commit has used those that it has
     return apply_edits(head.schema, change.edits) if change.edits else head.schema
-
-
-def _partition_by(head: Snapshot, change: Write) -> tuple[int, ...]:
-    is_own = change.initial is not None or change.repartitions
-    return change.partition_by if is_own and change.partition_by is not None else head.partition_by
 
 
 def _former_folders(
@@ -829,11 +825,9 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
     if not missing or said == "null" or not (whole or said == "error"):
         return
     shown = ", ".join(map(repr, missing[:10]))
-    why = (
-        f"the table's property {MISSING_COLUMNS} is error"
-        if said == "error"
-        else "an overwrite of the whole table would leave it all null"
-    )
+    why = "an overwrite of the whole table would leave it all null"
+    if said == "error":
+        why = f"the table's property {MISSING_COLUMNS} is error"
     raise SchemaMismatchError(
         f"Column {shown} of the table is missing from the data, and {why}. Nothing was "
         "committed. Add it to the data (for no value, as an "
@@ -849,11 +843,8 @@ def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tupl
     lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
     for field in lacking:
         if field.id in source_ids(partition_by):
-            renamed = (
-                f" (it was {field.physical!r} before: rename it in the data as well)"
-                if field.physical in names
-                else ""
-            )
+            before = f" (it was {field.physical!r} before: rename it in the data as well)"
+            renamed = before if field.physical in names else ""
             raise SchemaMismatchError(
                 f"Column {field.name!r} partitions the table and is missing from the "
                 f"data{renamed}: all rows would go to the partition of null. Add it to the data; "

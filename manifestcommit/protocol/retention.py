@@ -231,12 +231,10 @@ def job_in(name: str) -> str | None:
         job: str | None = object_names.job_of_manifest(name)
     elif name.startswith(object_names.JOBS):
         job = object_names.job_of_handed(name)
+    elif name.startswith(_METADATA):
+        job = object_names.parse_intent(name)
     else:
-        job = (
-            object_names.parse_intent(name)
-            if name.startswith(f"{object_names.ROOM}/")
-            else object_names.job_of_data_file(name)
-        )
+        job = object_names.job_of_data_file(name)
     return job if job is not None and object_names.is_job_id(job) else None
 
 
@@ -338,11 +336,8 @@ def _of_own_job(own: str, kind: str, horizon: Horizon, *, is_reached: bool) -> V
 
 @lru_cache(_AT_HAND)  # all files that a job has left share the answer
 def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
-    why = (
-        "that job is settled"
-        if kind in ("job object", "intent")
-        else "no readable version lists it"
-    )
+    is_of_job = kind in ("job object", "intent")
+    why = "that job is settled" if is_of_job else "no readable version lists it"
     return Verdict(
         action="delete",
         kind=kind,

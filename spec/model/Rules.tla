@@ -91,7 +91,7 @@ RolledBack(st, v, to) ==
                !.expired = IF On("rollback keeps the fence") THEN @ ELSE target.expired,
                !.rec = IF On("rollback keeps the jobs") THEN @ ELSE target.rec]
 
-\* [WM5] format.change.rewind_watermarks: no row goes; the keys of the advances that are undone are dropped.
+\* [WM5] format.change.merged: no row goes; the keys of the advances that are undone are dropped.
 Rewound(st, v, to) ==
     LET isUndone(k) == st.keys[k] > 0 /\ \E j \in chain[st.keys[k]].by : PlanOf(j).key = k /\ PlanOf(j).end > to
     IN [st EXCEPT !.wm = to, !.origin = IF to = New THEN New ELSE @, !.set = v,

@@ -49,7 +49,7 @@ from manifestcommit.errors import (
 )
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Totals
-from manifestcommit.log.version_chain import list_versions, open_head, read_object
+from manifestcommit.log.version_chain import list_above, open_head, read_object
 from manifestcommit.operations.adopt import UNFINISHED, adopt
 from manifestcommit.operations.gc import GcReport
 from manifestcommit.operations.gc import plan as look
@@ -386,7 +386,7 @@ def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> N
         store = clone(base)
         with contextlib.suppress(Died):
             adopt(session(FaultStore(store, {number: "dies_before"})))
-        if list_versions(store) and UNFINISHED in open_head(store).snapshot.properties:
+        if list_above(store, 0).versions and UNFINISHED in open_head(store).snapshot.properties:
             unfinished += 1
             before = sizes(store)
             for refused in (lambda store=store: gc(store, foreign=True), lambda store=store: look(session(store), HARSH, foreign=True)):

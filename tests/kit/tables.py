@@ -16,7 +16,7 @@ from manifestcommit.format.change import Write
 from manifestcommit.format.snapshot import Commit, Snapshot
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext, find_key
-from manifestcommit.log.version_chain import Head, list_versions, open_head, read_object
+from manifestcommit.log.version_chain import Head, list_above, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
 from manifestcommit.operations.rollback import plan_rewind, plan_rollback, undo
 from manifestcommit.runtime.environment import Env, Limits, Tuning
@@ -122,7 +122,7 @@ def read(store: Store, version: int | None = None) -> pa.Table:
 
 def read_ids(store: Store, version: int | None = None) -> list[int]:
     """The ids of all rows, sorted; twice what is there twice. [] for a table without columns, or no table."""
-    if not list_versions(store):
+    if not list_above(store, 0).versions:
         return []
     table = read(store, version)
     return sorted(table.column("id").to_pylist()) if "id" in table.column_names else []
@@ -130,7 +130,7 @@ def read_ids(store: Store, version: int | None = None) -> list[int]:
 
 def positions(store: Store) -> dict[str, Any]:
     """Where every source stands."""
-    if not list_versions(store):
+    if not list_above(store, 0).versions:
         return {}
     return dict(open_head(store).snapshot.watermarks)
 

@@ -7,7 +7,7 @@ from tests.kit.tables import memory, put_version, read_ids, rows, write
 
 from manifestcommit.errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from manifestcommit.format import codec, object_names
-from manifestcommit.log.version_chain import list_versions, newest_above, open_head, read_version, walk_back
+from manifestcommit.log.version_chain import list_above, newest_above, open_head, read_version, walk_back
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -26,7 +26,11 @@ def test_the_head_is_the_highest_version(store: MemoryStore) -> None:
     head = open_head(store)
     assert head.version == 7
     assert head.digest == codec.digest(store.get(object_names.version_name(7)))
-    assert list_versions(store) == [1, 2, 3, 4, 5, 6, 7] and list_versions(store, 5) == [5, 6, 7] and list_versions(store, 8) == []
+    assert (
+        list_above(store, 0).versions == [1, 2, 3, 4, 5, 6, 7]
+        and list_above(store, 5).versions == [5, 6, 7]
+        and list_above(store, 8).versions == []
+    )
     newest = newest_above(store, 3)
     assert newest is not None and newest.version == 7 and newest_above(store, 8) is None
 
@@ -79,7 +83,7 @@ def test_a_damaged_head_is_an_error_that_names_it_never_an_older_or_empty_table(
     assert caught.value.object_name == name and name in str(caught.value)
     with pytest.raises(CorruptMetadataError):
         write(store, rows([9]))
-    assert len(list_versions(store)) == 7
+    assert len(list_above(store, 0).versions) == 7
 
 
 def test_a_newer_format_is_refused_not_guessed(store: MemoryStore) -> None:

@@ -31,7 +31,7 @@ from manifestcommit.errors import (
     UsageError,
 )
 from manifestcommit.format.partitioning import widen
-from manifestcommit.log.version_chain import list_versions, open_head
+from manifestcommit.log.version_chain import list_above, open_head
 from manifestcommit.operations import adopt as adopting
 from manifestcommit.operations.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.store import LocalStore, Store, open_store
@@ -613,7 +613,7 @@ def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault
         done = None
         with contextlib.suppress(Died, ManifestCommitError):
             done = adopt(session(FaultStore(store, {number: fault})))
-        versions = list_versions(store)
+        versions = list_above(store, 0).versions
         before = open_head(store).snapshot if versions else None
         if before is not None:
             assert read_ids(store) in ([], list(range(files))), "nothing or all"
@@ -707,7 +707,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_an_error(what: str) -> Non
 
     with pytest.raises(UsageError, match=f"00001.parquet was {what} while it was looked at"):
         adopt(session(FaultStore(store, on_call=act)))
-    assert not list_versions(store)
+    assert not list_above(store, 0).versions
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import manifestcommit as mc
 from manifestcommit.errors import SnapshotExpiredError
 from manifestcommit.format import object_names
 from manifestcommit.format.snapshot import KeyRecord, Snapshot, Summary, Tag, Totals
-from manifestcommit.log.version_chain import list_versions, open_head, read_object
+from manifestcommit.log.version_chain import list_above, open_head, read_object
 from manifestcommit.operations import store_inventory
 from manifestcommit.operations import verify as contents_room
 from manifestcommit.operations import verify as engine
@@ -163,7 +163,7 @@ def live(store: MemoryStore, steps: Iterable[int]) -> None:
     """One operation per number."""
     table = mc.Table(store.url)
     for at, step in enumerate(steps):
-        head = open_head(store).snapshot if list_versions(store) else None
+        head = open_head(store).snapshot if list_above(store, 0).versions else None
         data = rows([at, at + 1], p=PARTS[step % 4])
         small = {"inline_entry_bytes": 1, "inline_keys": 1, "inline_jobs": 1, "inline_removed_bytes": 1, "fan_in": 2}
         with budgets(**small if step % 3 == 0 else {}):
@@ -243,7 +243,7 @@ def test_of_any_history_nothing_is_found_and_one_blow_is_found_by_name(steps: li
 
 def open_head_version(store: MemoryStore) -> int:
     """How many versions there are."""
-    return len(list_versions(store))
+    return len(list_above(store, 0).versions)
 
 
 @pytest.mark.parametrize("spills", [False, True])
