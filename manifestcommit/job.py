@@ -39,8 +39,7 @@ from .errors import (
     UsageError,
 )
 from .files import writer as files
-from .files.foreign_file import footer_schema, inspect_file
-from .files.foreign_footer import open_noted
+from .files.foreign_file import footer_schema, inspect_file, open_noted
 from .files.writer import bytes_of, record_batches
 from .format import arrow_schema, object_names, partitioning
 from .format.change import (

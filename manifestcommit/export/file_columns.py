@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
-from ..files.foreign_footer import footers_of, open_noted
+from ..files.foreign_file import footers_of, open_noted
 from ..format.arrow_schema import FIELD_ID, is_list
 from ..format.fields import Field, Schema, members
 from ..format.snapshot import Snapshot

@@ -143,12 +143,12 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 59_939, "modules": 142, "loaded": 50, "lines of tests": 81_564}
+CEILINGS = {"lines": 59_176, "modules": 141, "loaded": 49, "lines of tests": 81_559}
 WALKS = {
-    "append": {"modules": 30, "switches": 263, "depth": 17},
-    "read": {"modules": 20, "switches": 84, "depth": 15},
-    "merge": {"modules": 39, "switches": 468, "depth": 24},
-    "gc": {"modules": 26, "switches": 270, "depth": 17},
+    "append": {"modules": 30, "switches": 260, "depth": 17},
+    "read": {"modules": 18, "switches": 79, "depth": 15},
+    "merge": {"modules": 36, "switches": 430, "depth": 24},
+    "gc": {"modules": 25, "switches": 269, "depth": 17},
 }
 
 
