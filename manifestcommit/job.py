@@ -43,8 +43,7 @@ from .commits.prepared_job import (
 from .commits.task_recovery import Recovery, intake_of
 from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
-from .files.foreign_file import footer_schema, inspect_file
-from .files.foreign_footer import open_noted
+from .files.foreign_file import footer_schema, inspect_file, open_noted
 from .files.writer import bytes_of, record_batches
 from .format import object_names, partitioning, values
 from .format.change import (

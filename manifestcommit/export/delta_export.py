@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
-from ..files.foreign_footer import open_foreign
+from ..files.foreign_file import open_foreign
 from ..format.fields import (
     DAY_US,
     EXACT,

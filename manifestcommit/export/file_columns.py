@@ -22,7 +22,7 @@ from ..errors import (
     VersionNotFoundError,
 )
 from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
-from ..files.foreign_footer import footers_of, open_noted
+from ..files.foreign_file import footers_of, open_noted
 from ..format.fields import Field, Schema, decimal_parts, members, show_path, type_text, walk
 from ..format.snapshot import Snapshot
 from ..format.values import field_id, inner_fields, is_list

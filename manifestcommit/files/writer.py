@@ -810,14 +810,6 @@ class PartitionSource(NamedTuple):
     values: Callable[[Any], Any] = lambda column: column
 
 
-class _Run(NamedTuple):
-    """Adjacent rows of one partition in a sorted table."""
-
-    partition: Partition
-    start: int
-    rows: int
-
-
 class _Waiting:
     """Batches in the order of their arrival."""
 
@@ -927,22 +919,20 @@ class RowBuffer:
     ) -> Iterator[tuple[Partition, pa.Table]]:
         table, runs = self._sorted()
         row_bytes = table.nbytes / table.num_rows
-        runs.sort(key=lambda run: (run.partition not in first, -run.rows))
+        runs.sort(key=lambda run: (run[0] not in first, -run[2]))
         waiting = float(table.nbytes)
         released = 0
-        for run in runs:
+        for partition, start, rows in runs:
             if keep and waiting <= keep:
                 break
-            yield run.partition, table.slice(run.start, run.rows)
-            waiting -= run.rows * row_bytes
+            yield partition, table.slice(start, rows)
+            waiting -= rows * row_bytes
             released += 1
         if kept := runs[released:]:
             # A copy: slices would keep the memory of the released rows.
-            rest = pa.concat_tables(
-                [table.slice(run.start, run.rows) for run in kept]
-            ).combine_chunks()
-            for batch in rest.to_batches():
-                self._append(kept[0].partition if len(kept) == 1 else None, batch)
+            rest = pa.concat_tables([table.slice(start, rows) for _, start, rows in kept])
+            for batch in rest.combine_chunks().to_batches():
+                self._append(kept[0][0] if len(kept) == 1 else None, batch)
 
     def _take(self, partition: Partition) -> pa.Table:
         waiting = self._apart.pop(partition)
@@ -963,8 +953,9 @@ class RowBuffer:
             partition += from_array(column.slice(0, 1), type)
         return tuple(partition)
 
-    def _sorted(self) -> tuple[pa.Table, list[_Run]]:
-        """Empty the buffer: return its rows, stably sorted by partition, and where each begins."""
+    def _sorted(self) -> tuple[pa.Table, list[tuple[Partition, int, int]]]:
+        """Empty the buffer: return its rows, stably sorted by partition, and where those of each
+        begin and how many they are."""
         assert self._line is not None
         table = self._line.table().combine_chunks()
         self._line, self.bytes, self._batches = None, 0, 0
@@ -981,11 +972,8 @@ class RowBuffer:
             from_array(values_of(table.column(name).take(firsts)), type)
             for name, type, values_of in self._columns
         ]
-        partitions = zip(*wires, strict=True)
-        runs = [
-            _Run(*run)
-            for run in zip(partitions, starts, map(int.__sub__, ends, starts), strict=True)
-        ]
+        rows = map(int.__sub__, ends, starts)
+        runs = list(zip(zip(*wires, strict=True), starts, rows, strict=True))
         return table.take(order), runs
 
 

@@ -76,6 +76,7 @@ _UNITS = {"day": 86_400, "week": 7 * 86_400, "hour": 3_600, "minute": 60, "secon
 _FAR = 10_000_000  # days from 1970 on either side: about 27,000 years, which Arrow's calendar knows
 _MANY = 32  # members of a list; more are looked up together
 _SIGNS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_SIGNS |= {"NullSafeEQ": "<=>"}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _TYPES = {  # sqlglot's names of the types that Spark's words mean
     "BOOLEAN": "boolean",
@@ -247,16 +248,16 @@ class _Compiler:
         self._resolve, self._session = resolve, session
 
     def typed(self, node: Any) -> Typed:
-        name = type(node).__name__
-        if name in _SIGNS:
-            found = _compare(_SIGNS[name], *self._both(node))
-        elif name in _ARITHMETIC:
-            found = _calculate(_ARITHMETIC[name], *self._both(node))
-        elif name in _FORMS:
-            found = _FORMS[name](self, node)
-        else:
+        form = _FORMS.get(type(node).__name__)
+        if form is None:
             raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
-        return found._replace(is_utc=self._session.is_utc)
+        return form(self, node)._replace(is_utc=self._session.is_utc)
+
+    def _comparison(self, node: Any) -> Typed:
+        return _compare(_SIGNS[type(node).__name__], *self._both(node))
+
+    def _arithmetic(self, node: Any) -> Typed:
+        return _calculate(_ARITHMETIC[type(node).__name__], *self._both(node))
 
     def _literal(self, node: Any) -> Typed:
         return _of(node.this, "string") if node.is_string else _of(*number(node.this))
@@ -397,6 +398,8 @@ class _Compiler:
 
 # A class of sqlglot's trees -> what makes pyarrow's of it.
 _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
+    **dict.fromkeys(_SIGNS, _Compiler._comparison),
+    **dict.fromkeys(_ARITHMETIC, _Compiler._arithmetic),
     "Paren": lambda compiler, node: compiler.typed(node.this),
     "Literal": _Compiler._literal,
     "Boolean": lambda _, node: _of(node.this, "boolean"),
@@ -412,7 +415,6 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
     "Like": _Compiler._like,
     "ILike": _Compiler._like,
     "Interval": lambda _, node: _interval(node),
-    "NullSafeEQ": lambda compiler, node: _compare("<=>", *compiler._both(node)),
     "NullSafeNEQ": lambda compiler, node: _not(_compare("<=>", *compiler._both(node))),
     "DPipe": lambda compiler, node: compiler._call("concat", [*compiler._both(node)]),
     "Neg": _Compiler._negative,

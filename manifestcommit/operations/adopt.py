@@ -419,10 +419,8 @@ def adopt(
             if committed.kind == "committed" and committed.version is not None:
                 return pending.result(committed.version)
     raise CommitConflictError(
-        (
-            f"{ctx.store.url}: others changed the table {STARTS} times while its files were "
-            "adopted. Nothing was adopted; run it again."
-        ),
+        f"{ctx.store.url}: others changed the table {STARTS} times while its files were adopted. "
+        "Nothing was adopted; run it again.",
         rule="contention",
         mine="adopts a folder",
         winner="others",

@@ -359,7 +359,7 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
 _Part = tuple[Group, NewFiles]
 
 
-class _Progress:
+class _SoFar:
     """What a compaction has done so far. tell: gets what it does next."""
 
     def __init__(self, ctx: TableContext, tell: Progress) -> None:
@@ -376,17 +376,10 @@ class _Progress:
         self.add(commits=1)
 
     def lost(self, snapshot: Snapshot, parts: Sequence[_Part], rule: str, why: str) -> None:
-        groups = (group for group, _ in parts)
-        lost = tuple(
-            LostGroup(
-                partition=_name(snapshot, group.partition),
-                files=len(group.paths),
-                rule=rule,
-                why=why,
-            )
-            for group in groups
-        )
-        self.add(lost=lost)
+        """Note groups that are left as they are, and why."""
+        for group, _ in parts:
+            name, files = _name(snapshot, group.partition), len(group.paths)
+            self.add(lost=(LostGroup(partition=name, files=files, rule=rule, why=why),))
 
 
 def compact(
@@ -402,7 +395,7 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    groups, so_far = [], _Progress(ctx, progress)
+    groups, so_far = [], _SoFar(ctx, progress)
     for group in find_groups(ctx, ctx.open().snapshot, aim):
         if group.left:
             so_far.add(left_groups=1, left_bytes=group.bytes)
@@ -481,10 +474,10 @@ def merge_manifests(ctx: TableContext, *, progress: Progress = lambda _: None) -
 
     One commit for each merged manifest.
     """
-    return _merge_manifests(ctx, _Progress(ctx, progress))
+    return _merge_manifests(ctx, _SoFar(ctx, progress))
 
 
-def _merge_manifests(ctx: TableContext, so_far: _Progress) -> Compaction:
+def _merge_manifests(ctx: TableContext, so_far: _SoFar) -> Compaction:
     written = tries = 0
     while True:
         head = ctx.open()
@@ -517,7 +510,7 @@ def _rewrite_batch(
     rewrite: Rewrite,
     groups: Sequence[Group],
     aim: CompactionOptions,
-    so_far: _Progress,
+    so_far: _SoFar,
 ) -> None:
     """Rewrite and commit these groups, but those whose files are gone. [CF7] [GC11] [GC20]"""
     head = ctx.open()
@@ -584,7 +577,7 @@ def _entries_of(ctx: TableContext, snapshot: Snapshot, groups: Sequence[Group]) 
 
 
 def _still_there(
-    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], so_far: _Progress
+    ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], so_far: _SoFar
 ) -> list[_Part]:
     """The groups whose files are all live in this version; the others are lost. [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)

@@ -74,10 +74,6 @@ class Names:
     def __init__(self) -> None:
         self._sorted, self._new = array("q"), array("q")
 
-    def __len__(self) -> int:
-        self._settle()
-        return len(self._sorted)
-
     def add(self, names: Iterable[str]) -> None:
         """Add names."""
         self._new.extend(map(_key, names))

@@ -31,17 +31,12 @@ SORT_BY = "layout.sort-by"
 def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> Policy:
     """What gc keeps: what is asked for, or else what the table's properties say, or else the
     defaults. asked: argument -> its value; None: not asked for. [GC1] [UK1]"""
-    given = {
-        name: value
-        for name in RETENTION
-        if (value := (asked or {}).get(argument_of(name))) is not None
-    }
-    texts = {name: given.get(name, snapshot.properties.get(name)) for name in RETENTION}
-    chosen: dict[str, Any] = {
-        RETENTION[name]: retention_value(name, text)
-        for name, text in texts.items()
-        if text is not None
-    }
+    chosen: dict[str, Any] = {}
+    for name, field in RETENTION.items():
+        value = (asked or {}).get(argument_of(name))
+        value = snapshot.properties.get(name) if value is None else value
+        if value is not None:
+            chosen[field] = retention_value(name, value)
     return Policy(**chosen)
 
 

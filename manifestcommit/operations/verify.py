@@ -28,7 +28,7 @@ from ..errors import (
     UnsupportedFormatError,
 )
 from ..files.footer_stats import TrackedLeaf, tracked_leaves
-from ..files.foreign_footer import STREAMED, noted_footer
+from ..files.foreign_file import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
 from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves

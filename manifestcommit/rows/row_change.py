@@ -73,7 +73,6 @@ from ..runtime.environment import (
 )
 from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
-from .clauses import mask_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
 
@@ -681,11 +680,10 @@ def scan(
     snapshot: Snapshot,
     entries: pa.Table,
     columns: list[str] | None = None,
-    filter: pc.Expression | None = None,
 ) -> Batches:
-    """The rows of these files, file by file and in their order, with the table's names. columns:
-    with all that the filter names. Files are read whole, and compared with their digests, but for
-    large ones and where some columns of many bytes are wanted."""
+    """The rows of these files, file by file and in their order, with the table's names. Files are
+    read whole, and compared with their digests, but for large ones and where some columns of many
+    bytes are wanted."""
     is_part = columns is not None and size_of(entries) > _most_projected()
     wanted = wanted_columns(ctx, snapshot, columns)
     sized = enumerate(entries.column("bytes").to_pylist())
@@ -693,13 +691,12 @@ def scan(
         some = entries.slice(places[0], len(places))
         with naming_files(ctx, snapshot, some):
             if is_part or size_of(some) > _WHOLE_BYTES:
-                yield from scanner_of(ctx, snapshot, some, columns, filter).to_batches()
+                yield from scanner_of(ctx, snapshot, some, columns, None).to_batches()
                 continue
             files = each_of(some)
             held = map_concurrently(ctx.store, partial(checked_bytes, ctx), files)
             for entry in files:  # the bytes of a file go before others are read
-                for batch in batches_of(ctx, snapshot, entry, held.pop(0), wanted):
-                    yield from _chosen(batch, filter)
+                yield from batches_of(ctx, snapshot, entry, held.pop(0), wanted)
 
 
 def read_once(
@@ -741,15 +738,6 @@ def read_once(
 def _most_projected() -> int:
     """Bytes of files that are read whole though only some columns are wanted."""
     return min(_PACK_BYTES, tuning().read_once_bytes)
-
-
-def _chosen(batch: pa.RecordBatch, filter: pc.Expression | None) -> list[pa.RecordBatch]:
-    """The rows for which the filter is true."""
-    if filter is None:
-        return [batch]
-    rows = pa.Table.from_batches([batch])
-    batches: list[pa.RecordBatch] = rows.filter(mask_of(rows, filter).combine_chunks()).to_batches()
-    return batches
 
 
 def each_of(entries: pa.Table) -> list[pa.Table]:

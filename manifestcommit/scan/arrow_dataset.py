@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from ..errors import ManifestCommitError
-from ..files.foreign_footer import damaged_file, footers_of, noted_footer
+from ..files.foreign_file import damaged_file, footers_of, noted_footer
 from ..filter.arrow_expression import columns_in, spark_order, split_terms
 from ..format.entries import FooterRef
 from ..format.fields import MAX_FIELD_ID, Field, Schema, WireValue
@@ -427,17 +427,15 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     ]
     if not columns:
         return [pc.scalar(True)] * table.num_rows
-    return [
-        reduce(and_, (_equals(name, column[row]) for name, column in columns))
-        for row in range(table.num_rows)
-    ]
+
+    def of_row(row: int) -> ds.Expression:
+        values = ((pc.field(name), column[row]) for name, column in columns)
+        return reduce(and_, (c == each if each.is_valid else c.is_null() for c, each in values))
+
+    return list(map(of_row, range(table.num_rows)))
 
 
 def _columns_in(snapshot: Snapshot) -> list[Field]:
     """The partition columns that files hold: no transforms, which say less of a row than they."""
     fields = partition_fields(snapshot.schema, snapshot.partition_by)
     return [field for field in fields if field.id <= MAX_FIELD_ID]
-
-
-def _equals(name: str, value: pa.Scalar) -> ds.Expression:
-    return pc.field(name) == value if value.is_valid else pc.field(name).is_null()

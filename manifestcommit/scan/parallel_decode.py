@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..files.footer_stats import parquet_columns
-from ..files.foreign_footer import MAX_FOOTER_BYTES, damaged_file, same_footer
+from ..files.foreign_file import MAX_FOOTER_BYTES, damaged_file, same_footer
 from ..format.entries import FooterRef, pack_bins
 from ..log.manifests import GAP_BYTES
 from ..runtime.footer_child import chunk_span, metadata_of

@@ -88,11 +88,8 @@ class RowGroupSource:
         self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
     ) -> None:
         self._footers = [
-            (
-                footer,
-                [footer.metadata.row_group(at) for at in range(footer.metadata.num_row_groups)],
-            )
-            for footer in footers
+            (each, list(map(each.metadata.row_group, range(each.metadata.num_row_groups))))
+            for each in footers
         ]
         self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
@@ -333,12 +330,13 @@ def _of_each(
 
 def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
     """The entries that may match, by manifest; footers of many are evaluated at once. [RD12]"""
-    references = _matching_manifests(snapshot, predicate)
     tables: list[pa.Table] = []
-    if not references:
+    if not snapshot.manifests:
         return tables
+    kept = may_match(predicate, ManifestSource(snapshot)).to_pylist()
+    references = [ref for ref, may in zip(snapshot.manifests, kept, strict=True) if may]
     with raise_if_expired(ctx.store, snapshot.version):
-        removed = ctx.manifests.removed(snapshot)
+        removed = ctx.manifests.removed(snapshot) if references else {}
 
         def parts_of(ref: ManifestRef) -> ManifestParts | None:
             check_removed(ref, removed.get(ref.path, 0))
@@ -503,13 +501,6 @@ def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     names = [each.name for each in partition_fields(snapshot.schema, snapshot.partition_by)]
     shown = [f"partition.{name}" if name in sums else name for name in names]
     return counted.rename_columns([*shown, *sums])
-
-
-def _matching_manifests(snapshot: Snapshot, predicate: Predicate) -> tuple[ManifestRef, ...]:
-    if not snapshot.manifests:
-        return ()
-    keep = may_match(predicate, ManifestSource(snapshot)).to_pylist()
-    return tuple(ref for ref, kept in zip(snapshot.manifests, keep, strict=True) if kept)
 
 
 def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:

@@ -30,7 +30,7 @@ from ..errors import (
     UnsafeStoreError,
     UsageError,
 )
-from ..files.foreign_footer import STREAMED, open_foreign
+from ..files.foreign_file import STREAMED, open_foreign
 from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
 from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..errors import UsageError
-from ..files.foreign_footer import damaged_file
+from ..files.foreign_file import damaged_file
 from ..format import sink_log
 from ..format.entries import pack_bins
 from ..format.fields import FLOATS, MARK, Schema, WireValue, to_spark, walk

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ..commits.two_phase import list_jobs
 from ..errors import CorruptMetadataError, DataFileMissingError, UnsupportedFormatError, UsageError
 from ..export.avro import read_rows
-from ..files.foreign_footer import open_foreign
+from ..files.foreign_file import open_foreign
 from ..filter.predicate import columns_of, may_match
 from ..format import codec, manifest_table, object_names
 from ..format.entries import Entry, ManifestRef

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from ..commits.two_phase import JobInfo, Resolution, list_jobs, resolve_job
 from ..display import html_members
 from ..errors import UsageError
-from ..filter.arrow_expression import parse_expression
 from ..filter.predicate import Predicate
 from ..filter.sql_syntax import NotUnderstoodError
 from ..format import evolution
@@ -44,7 +43,6 @@ from ..operations.verify import VerifyReport, verify
 from ..rows.clauses import Condition as RowsRead
 from ..rows.clauses import (
     evaluating,
-    mask_of,
     needs_spark,
     running_session,
     session_of,
@@ -120,9 +118,8 @@ def without_spark(
     pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
     session is active. UsageError where it is not a condition, or none is. env: tells the time to a
     read, which evaluates it once. [RC8]"""
-    if not isinstance(condition, str):
-        is_arrow = isinstance(condition, pc.Expression)
-        return condition, predicate_of(name, condition, snapshot) if is_arrow else None
+    if not isinstance(condition, str | pc.Expression):
+        return condition, None
     check_meaning(name, [condition], spark)
     session = session_of(spark, None if env is None else env.now_us(), falls_back=True)
     try:
@@ -131,7 +128,7 @@ def without_spark(
         if spark is None and running_session() is None:
             raise needs_spark(condition, name, error) from error
         return condition, None
-    return found.form, found.predicate
+    return found.form if isinstance(condition, str) else condition, found.predicate
 
 
 def is_for_spark(condition: Any) -> bool:
@@ -147,11 +144,7 @@ def predicate_of(
     if condition is None:
         return None
     if isinstance(condition, pc.Expression):
-        columns = arrow_schema(snapshot.schema, physical=False, ids=False)
-        predicate = parse_expression(condition, columns, name)
-        with evaluating(condition, f"{name}:"):  # its types are checked before any row is read
-            mask_of(columns.empty_table(), condition)
-        return predicate
+        return understand(condition, snapshot.schema, name).predicate
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.conditions import understand as by_spark

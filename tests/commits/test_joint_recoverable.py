@@ -15,7 +15,8 @@ import pytest
 from tests.commits.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
 from tests.kit.faults import Turns
 from tests.kit.sizes import rounds
-from tests.kit.tables import rollback, unread
+from tests.kit.tables import unread
+from tests.kit.undo import rollback
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from tests.commits.tables import Lake, append, sound
-from tests.kit.tables import rewind, rollback
+from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.joint_commit import commit_jointly
-from manifestcommit.commits.prepared_job import TablePart
 from manifestcommit.errors import UsageError
 from manifestcommit.operations.rollback import plan_joint_rollback, undo_together
 from manifestcommit.runtime.outcome import Outcome
@@ -22,7 +21,7 @@ def rule_of(outcome: Outcome) -> str:
     return outcome.conflict.rule if outcome.conflict is not None else outcome.kind
 
 
-def plan(lake: Lake, targets: dict[int, Any]) -> list[TablePart]:
+def plan(lake: Lake, targets: dict[int, Any]) -> Any:
     return plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é")
 
 

@@ -254,8 +254,7 @@ def test_where_chooses_partitions() -> None:
 
     def chosen(condition: pc.Expression, here: Store = store) -> Compaction:
         choice = ExecutorChoice(ArrowRows(session(here)), lambda: pytest.fail("needs Spark"), is_given=False)
-        aim = CompactionOptions(target=EVERYTHING, where=condition, choice=choice)
-        return compact(session(here), aim, rewrite_here(here))
+        return compact(session(here), CompactionOptions(target=EVERYTHING, where=condition, choice=choice), rewrite_here(here))
 
     for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
         assert chosen(condition).groups == groups

@@ -33,7 +33,8 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rewind, rollback, rows, session, write
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
+from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.task_recovery import Recovery
 from manifestcommit.commits.two_phase import commit_prepared, give_up, resolve_job

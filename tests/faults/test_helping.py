@@ -26,12 +26,11 @@ from tests.kit.tables import (
     positions,
     put_version,
     read_ids,
-    rewind,
-    rollback,
     rows,
     session,
     write,
 )
+from tests.kit.undo import rewind, rollback
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

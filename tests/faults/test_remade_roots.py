@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rewind, rollback, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
+from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit, create_table, record_abort
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job

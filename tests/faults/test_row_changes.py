@@ -10,7 +10,8 @@ import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, begin_merge, begin_replacement, begin_update, begin_upsert, commit
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
-from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rollback, rows, session, write
+from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
+from tests.kit.undo import rollback
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc

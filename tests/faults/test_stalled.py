@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rewind, rows, session, write
+from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.undo import rewind
 
 from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.commits.prepared_job import fenced_outcome

@@ -16,8 +16,8 @@ import pytest
 from tests.kit.footers import changed, joined, split, tree_of
 
 import manifestcommit as mc
-from manifestcommit.files import foreign_footer
-from manifestcommit.files.foreign_footer import open_foreign, open_noted
+from manifestcommit.files import foreign_file as foreign_footer
+from manifestcommit.files.foreign_file import open_foreign, open_noted
 from manifestcommit.format import codec
 from manifestcommit.format.entries import FooterRef
 from manifestcommit.runtime import footer_child
@@ -203,7 +203,7 @@ def test_one_child_reads_all_footers_and_ends_with_its_parent() -> None:
     code = """
 import io, sys, warnings
 import pyarrow as pa, pyarrow.parquet as pq
-from manifestcommit.files import foreign_footer as f
+from manifestcommit.files import foreign_file as f
 sink = io.BytesIO()
 pq.write_table(pa.table({"n": [1]}), sink)
 f.open_foreign(sink)

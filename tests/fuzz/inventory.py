@@ -60,7 +60,6 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "export/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
     "export/iceberg_export.py:exported_version": ("hint of an export", "export"),
     "export/spark_catalog.py:_shown": ("log of an export", "export"),
-    "intake.py:_footers": ("data file of others", "export"),
     "intake.py:_copy_log": ("log of Delta Lake", "export"),
     "intake.py:_hinted": ("hint of Iceberg", "export"),
     "intake.py:_store_io": ("manifest list and manifests of Iceberg", "export"),

@@ -18,7 +18,6 @@ from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, list_above, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
-from manifestcommit.operations.rollback import plan_rewind, plan_rollback, undo
 from manifestcommit.runtime.environment import Env, Limits, Tuning
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
@@ -35,16 +34,6 @@ class Hasty(Env):
 
     def sleep(self, seconds: float) -> None:
         self.slept += 1
-
-
-def rollback(ctx: TableContext, *given: Any, **named: Any) -> Outcome:
-    """Plan a rollback and commit it, as `Table.rollback` does."""
-    return undo(ctx, *plan_rollback(ctx, *given, **named))
-
-
-def rewind(ctx: TableContext, *given: Any, **named: Any) -> Outcome:
-    """Plan a rewind and commit it, as `Table.rewind` does."""
-    return undo(ctx, *plan_rewind(ctx, *given, **named))
 
 
 def memory() -> MemoryStore:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from tests.faults.test_helping import carry, put_intent, resolve
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rewind, rollback, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rows, session, write
+from tests.kit.undo import rewind, rollback
 from tests.protocol.test_stream_batches import NAME, commit_batch
 
 import manifestcommit as mc

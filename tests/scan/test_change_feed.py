@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import memory, put_version, rollback, session
+from tests.kit.tables import memory, put_version, session
+from tests.kit.undo import rollback
 
 from manifestcommit.commits.commit_loop import commit, create_table
 from manifestcommit.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped
-from tests.kit.tables import rollback
+from tests.kit.undo import rollback
 from tests.simulator.oracle import Oracle
 from tests.simulator.version_rules import State, Step, broken
 

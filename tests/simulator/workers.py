@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.kit.tables import rewind, rollback
+from tests.kit.undo import rewind, rollback
 from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import begin, change_of, check_head, rewrite_here, rollback, session
+from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
+from tests.kit.undo import rollback
 from tests.simulator.run_history import History
 from tests.stateful.lengths import in_two_lengths
 
