@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 59_939, "modules": 142, "loaded": 50, "lines of tests": 81_564}
+CEILINGS = {"lines": 59_228, "modules": 141, "loaded": 50, "lines of tests": 81_562}
 WALKS = {
     "append": {"modules": 30, "switches": 263, "depth": 17},
     "read": {"modules": 20, "switches": 84, "depth": 15},
@@ -154,10 +154,10 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_976),
-    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 700),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_962),
+    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 692),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 988),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 972),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
