@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 59_210, "modules": 140, "loaded": 50, "lines of tests": 81_560}
+CEILINGS = {"lines": 59_173, "modules": 140, "loaded": 50, "lines of tests": 81_556}
 WALKS = {
     "append": {"modules": 30, "switches": 263, "depth": 17},
     "read": {"modules": 20, "switches": 84, "depth": 15},
