@@ -1,6 +1,6 @@
 """The 22 queries of TPC-H over tables of this library, beside each engine's own Parquet reader over the very same files.
 
-Spark reads by `mc.read_committed` and by `format("manifestcommit")`, DuckDB by `Table.duckdb`, Polars by `Table.to_polars(lazy=True)`;
+Spark reads by `mc.read_committed` and by `format("manifestcommit")`, DuckDB by `Table.duckdb`, Polars by `Table.to_polars`;
 opening the tables is part of each round. `layout` says whether lineitem and orders are partitioned (by ship mode and by priority). Each
 route's answers are compared with those of the engine's own reader, and with the other engines', before anything is measured.
 """
@@ -147,7 +147,7 @@ def polars_routes(root: Path) -> dict[str, Route]:
         return opened
 
     return {
-        "manifestcommit": route(lambda name: mc.Table(str(root / name)).to_polars(lazy=True)),
+        "manifestcommit": route(lambda name: mc.Table(str(root / name)).to_polars()),
         "polars parquet": route(lambda name: polars.scan_parquet(pattern(root, name), hive_partitioning=False)),
     }
 

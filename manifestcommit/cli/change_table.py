@@ -249,9 +249,7 @@ def _constraints(options: argparse.Namespace) -> None:
 
 def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ..operations.rollback import check_alone, plan_rewind
-    from ..runtime.validation import REASON  # late: `--help` needs no pyarrow
 
-    REASON("reason", options.reason)
     head, back = plan_rewind(
         context_of(options),
         options.source,
@@ -322,9 +320,7 @@ def _rewind(options: argparse.Namespace) -> None:
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
     from ..operations.rollback import check_alone, plan_rollback
-    from ..runtime.validation import REASON  # late: `--help` needs no pyarrow
 
-    REASON("reason", options.reason)
     head, back = plan_rollback(
         context_of(options),
         options.version,
@@ -365,9 +361,7 @@ def _effects(head: Head, back: Rollback) -> dict[str, Any]:
 def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
     from ..format.change import Rollback
     from ..operations.rollback import check_alone, plan_joint_rollback
-    from ..runtime.validation import REASON
 
-    REASON("reason", options.reason)
     planned = plan_joint_rollback(
         [context_of(options, path) for path in targets],
         list(targets.values()),

@@ -20,7 +20,6 @@ from ..errors import ManifestCommitError
 from ..version import __version__
 from . import (
     change_table,
-    check_table,
     erase,
     inspect_table,
     jobs,
@@ -51,7 +50,6 @@ _GROUPS = {
     "change": (change_table, erase),
     "maintain": (upkeep, maintain_table),
     "lake": (lake,),
-    "check": (check_table,),
     "help": (sys.modules[__name__],),
 }
 EXAMPLES = """examples:

@@ -1,4 +1,4 @@
-"""Commands that look after a table: compaction, garbage collection, adoption, exports."""
+"""Commands that look after a table: compaction, garbage collection, adoption, exports, checks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..display import counted
+from ..display import counted, visible
 from ..errors import UsageError
 from ..terminal import Steps, print_table
 from .inspect_table import names_in
-from .options import command, table_of
+from .options import DONE, NO, UNANSWERED, command, table_of
 from .output import Plan, confirm, show, size_cell, size_text, written
 
 if TYPE_CHECKING:
@@ -266,3 +266,55 @@ def _create_table_sql(options: argparse.Namespace) -> None:
     statement = table_of(options).create_table_sql(options.name)
     if not written(options, {"statement": statement}):
         print(f"{statement};")
+
+
+# `manifestcommit verify`: whether a table is whole, and what to do where it is not.
+
+
+@command(
+    """
+    verify: whether everything that a table lists is there and whole; exit status 1 if not
+    --deep  read every data file: digest, footer, rows, partition, statistics
+    $ verify /lake/flights --deep
+    """
+)
+def _verify(options: argparse.Namespace) -> int:
+    with Steps() as steps:
+        report = table_of(options).verify(deep=options.deep, progress=steps)
+    document = {**msgspec.to_builtins(report), "is_sound": report.is_sound}
+    damage = f"damaged, {counted(report.damages, 'finding')}"
+    _print_findings(options, document, report.url, f" is {'whole' if report.is_sound else damage}")
+    return DONE if report.is_sound else NO
+
+
+def _print_findings(
+    options: argparse.Namespace, document: dict[str, Any], url: str, verdict: str
+) -> None:
+    is_table = options.format == "table"
+    show(options, document, None if is_table else document["findings"])
+    if is_table:
+        print(f"\n{visible(url)}{verdict}")
+
+
+# `manifestcommit doctor`: whether a store is safe for commits.
+
+_VERDICTS = {
+    "safe": "safe for commits, as far as probes can show.",
+    "unsafe": "NOT safe for commits. Use another store.",
+    "unknown": "it could not be found out whether it is safe for commits. Try again.",
+}
+
+
+@command(
+    """
+    doctor: whether a store keeps what commits rely on; writes probes, and removes them; exit
+      status 1 if not
+    $ doctor s3://bucket/lake
+    """
+)
+def _doctor(options: argparse.Namespace) -> int:
+    with Steps() as steps:
+        report = table_of(options).doctor(progress=steps)
+    verdict = f": {_VERDICTS[report.verdict]}"
+    _print_findings(options, msgspec.to_builtins(report), report.store, verdict)
+    return {"safe": DONE, "unsafe": NO}.get(report.verdict, UNANSWERED)

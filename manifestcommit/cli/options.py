@@ -248,15 +248,16 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_note(options: argparse.Namespace) -> None:
-    """Refuse a note that cannot be recorded before the command runs and asks. [SE5]"""
-    if "metadata" not in options or not (options.metadata or options.message is not None):
+    """Refuse what cannot be recorded before the command runs and asks. [SE5]"""
+    note = note_of(options) if "metadata" in options else {}
+    note["reason"] = getattr(options, "reason", None)
+    if all(each is None for each in note.values()):
         return
-    from ..runtime import validation  # late: `--help` needs no pyarrow
+    from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
 
-    note = note_of(options)
-    if note["message"] is not None:
-        validation.message("message", note["message"])
-    validation.metadata("metadata", note["metadata"] or {})
+    for name, given in note.items():
+        if given is not None:
+            RULES[name](name, given)
 
 
 def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:

@@ -506,7 +506,6 @@ _FLAGS = [
     "dry_run",
     "exist_ok",
     "foreign",
-    "lazy",
     "merge_schema",
     "only_manifests",
     "publish",

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -416,73 +416,37 @@ class TableReads:
                 "days before the year 1 or after 9999 its to_pandas(date_as_object=False)."
             ) from error
 
-    @overload
-    def to_polars(
-        self,
-        columns: list[str] | str | None = ...,
-        filter: Condition | None = ...,
-        version: int | None = ...,
-        as_of: str | dt.datetime | None = ...,
-        tag: str | None = ...,
-        *,
-        lazy: Literal[False] = ...,
-    ) -> polars.DataFrame: ...
-
-    @overload
-    def to_polars(
-        self,
-        columns: list[str] | str | None = ...,
-        filter: None = ...,
-        version: int | None = ...,
-        as_of: str | dt.datetime | None = ...,
-        tag: str | None = ...,
-        *,
-        lazy: Literal[True],
-    ) -> polars.LazyFrame: ...
-
     @checked()
     def to_polars(
         self,
         columns: list[str] | str | None = None,
-        filter: Condition | None = None,
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-        *,
-        lazy: bool = False,
-    ) -> polars.DataFrame | polars.LazyFrame:
-        """Read the rows of one version into a Polars DataFrame, or open them as a LazyFrame.
+    ) -> polars.LazyFrame:
+        """Open one version as a LazyFrame of Polars; nothing is read before it is collected.
 
-        Other arguments are as for `to_arrow`. A LazyFrame reads with Polars' own Parquet reader
-        where that shows the same rows, and through `dataset` elsewhere, as `duckdb` does. Polars
-        keeps no metadata: give `write` the version with `based_on` if these rows are to replace
-        others.
+        It reads with Polars' own Parquet reader where that shows the same rows, and through
+        `dataset` elsewhere, as `duckdb` does. `polars.from_arrow` makes a DataFrame of what
+        `to_arrow` returns. Polars keeps no metadata: give `write` the version with `based_on` if
+        these rows are to replace others.
 
         Args:
-            filter: as for `to_arrow`; a LazyFrame has a `filter` of its own.
-            lazy: open a LazyFrame, and read nothing before it is collected; by default False.
+            columns: the columns to read, in this order; by default all.
 
         Returns:
-            A `polars.DataFrame`; with `lazy=True` a `polars.LazyFrame`.
+            A `polars.LazyFrame`.
 
         Raises:
-            UsageError: Polars is not installed, or `filter` was given with `lazy=True`; or as for
-                `to_arrow`.
+            UsageError: Polars is not installed, or a column is not the table's.
+
+        Example:
+            `table.to_polars().filter(polars.col("flight") == 1545).collect()`
 
         Spec: RD2, RD7, RD42.
         """
         with _needed("polars", "to_polars"):
-            import polars
-        if not lazy:
-            found = polars.from_arrow(self.to_arrow(columns, filter, version, as_of, tag))
-            assert isinstance(found, polars.DataFrame)
-            return found
-        if filter is not None:
-            raise UsageError(
-                "with lazy=True the frame filters by itself, so call its method: "
-                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)",
-                argument="filter",
-            )
+            import polars  # noqa: F401  # before anything is read
         from ..scan.engine_readers import polars_frame  # late: Polars is not always there
 
         snapshot = self._rows_of(version, as_of, tag)

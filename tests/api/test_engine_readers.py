@@ -1,4 +1,4 @@
-"""`Table.duckdb` and `Table.to_polars(lazy=True)`: the rows of `dataset()`, by the engines' own readers wherever those show them."""
+"""`Table.duckdb` and `Table.to_polars`: the rows of `dataset()`, by the engines' own readers wherever those show them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def check_duckdb(table: mc.Table, **version: Any) -> str:
 
 
 def check_polars(table: mc.Table, **version: Any) -> str:
-    found, wanted = table.to_polars(lazy=True, **version), polars.scan_pyarrow_dataset(table.dataset(**version))
+    found, wanted = table.to_polars(**version), polars.scan_pyarrow_dataset(table.dataset(**version))
     assert found.collect_schema() == wanted.collect_schema()
     assert sorted(map(repr, found.collect().rows())) == sorted(map(repr, wanted.collect().rows()))
     return found.explain()
@@ -192,8 +192,8 @@ def test_versions_and_columns(tmp_path: Path) -> None:
     for version in ({}, {"version": 2}, {"tag": "first"}):
         check_duckdb(table, **version)
         check_polars(table, **version)
-    assert table.to_polars(["FLIGHT", "filename"], lazy=True).collect().columns == ["FLIGHT", "filename"]
-    assert table.to_polars("FLIGHT", lazy=True).filter(polars.col("FLIGHT") > 2**32).collect().rows() == [(2**40,)]
+    assert table.to_polars(["FLIGHT", "filename"]).collect().columns == ["FLIGHT", "filename"]
+    assert table.to_polars("FLIGHT").filter(polars.col("FLIGHT") > 2**32).collect().rows() == [(2**40,)]
     assert table.duckdb(connected()).filter("FLIGHT > 4294967296").project('FLIGHT, "late ""%` it\'s"').fetchall() == [(2**40, 2.5)]
 
 
@@ -251,7 +251,7 @@ def test_a_version_stays_what_it_is_and_a_file_that_is_gone_is_an_error(tmp_path
     path = str(tmp_path)
     mc.write(day(), path)
     table, connection = mc.Table(path), connected()
-    relation, frame = table.duckdb(connection), table.to_polars(lazy=True)
+    relation, frame = table.duckdb(connection), table.to_polars()
     before = rows(relation)
     mc.write(day(["other"]), path, mode="overwrite")
     assert rows(relation) == before and frame.collect().height == len(NAMES)
@@ -274,7 +274,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "table" / table.files()["path"][0].as_py()
     file.rename(tmp_path / "elsewhere.parquet")
     file.symlink_to(tmp_path / "elsewhere.parquet")
-    for opened in (lambda: table.duckdb(connected()), lambda: table.to_polars(lazy=True)):
+    for opened in (lambda: table.duckdb(connected()), lambda: table.to_polars()):
         with pytest.raises(mc.errors.StoreError, match="link"):
             opened()
 
@@ -339,12 +339,10 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     """[SE3]"""
     mc.write(day(), str(tmp_path))
     table = mc.Table(tmp_path)
-    with pytest.raises(mc.errors.UsageError, match=r"invalid filter.*lazy=True\)\.filter"):
-        table.to_polars(filter=pa.compute.field("flight") == 1, lazy=True)  # type: ignore[call-overload]
     with pytest.raises(mc.errors.UsageError, match=r"invalid connection.*duckdb\.connect"):
         table.duckdb("memory")  # type: ignore[arg-type]
     with pytest.raises(mc.errors.UsageError, match="'nowhere'"):
-        table.to_polars("nowhere", lazy=True)
+        table.to_polars("nowhere")
 
 
 @pytest.mark.thorough

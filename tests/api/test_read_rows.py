@@ -34,7 +34,7 @@ def test_rows_are_those_of_the_dataset(table: mc.Table) -> None:
     assert found.sort_by("flight") == table.dataset().to_table().sort_by("flight")
     assert found.num_rows == len(HOSTILE) + 1 and found.schema.metadata, "it carries its version [CF17]"
     assert found.sort_by("flight").to_pandas().equals(table.to_pandas().sort_values("flight", ignore_index=True))
-    assert table.to_polars().sort("flight").equals(pl.from_arrow(found.sort_by("flight")))
+    assert table.to_polars().sort("flight").collect().equals(pl.from_arrow(found.sort_by("flight")))
 
 
 def test_columns_are_those_asked_for_in_that_order(table: mc.Table) -> None:
@@ -42,7 +42,7 @@ def test_columns_are_those_asked_for_in_that_order(table: mc.Table) -> None:
     assert table.to_arrow(["flight", "place"]).column_names == ["flight", "place"]
     assert table.to_arrow("flight").column_names == ["flight"]
     assert table.to_arrow([]).shape == (len(HOSTILE) + 1, 0)
-    assert list(table.to_pandas("flight").columns) == table.to_polars("flight").columns == ["flight"]
+    assert list(table.to_pandas("flight").columns) == table.to_polars("flight").collect().columns == ["flight"]
     with pytest.raises(mc.errors.UsageError, match="nowhere"):
         table.to_arrow(["nowhere"])
     with pytest.raises(mc.errors.UsageError, match="nowhere"):
@@ -53,7 +53,7 @@ def test_versions_tags_and_renamed_columns(table: mc.Table) -> None:
     """[RD4] [RD5] [SC6]"""
     table.tag("both", 3)
     table.rename_column("flight", "number")
-    assert table.to_arrow(version=2).num_rows == len(HOSTILE) and table.to_polars(tag="both").columns == ["place", "flight"]
+    assert table.to_arrow(version=2).num_rows == len(HOSTILE) and table.to_polars(tag="both").collect().columns == ["place", "flight"]
     assert table.to_pandas(columns="number", filter=pc.field("number") == 99)["number"].tolist() == [99]
     with pytest.raises(mc.errors.VersionNotFoundError):
         table.to_arrow(version=77)
@@ -103,7 +103,7 @@ def test_tables_without_rows_columns_or_files(tmp_path: Path) -> None:
     """[RD2]"""
     schema = pa.schema([("day", pa.string()), ("x", pa.int64())])
     empty = mc.create_table(tmp_path / "empty", schema, partition_by="day")
-    assert empty.to_arrow().schema.equals(schema) and empty.to_pandas().shape == (0, 2) and empty.to_polars().shape == (0, 2)
+    assert empty.to_arrow().schema.equals(schema) and empty.to_pandas().shape == (0, 2) and empty.to_polars().collect().shape == (0, 2)
     assert empty.to_arrow("x", pc.field("x") > 1).num_rows == 0
     assert empty.partitions().num_rows == 0 and empty.partitions().column_names == ["day", "files", "rows", "bytes"]
     with mc.begin(tmp_path / "bare", key="k") as job:
@@ -179,4 +179,4 @@ def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Tabl
 
 
 def test_pandas_frames_are_frames(table: mc.Table) -> None:
-    assert isinstance(table.to_pandas(), pd.DataFrame) and isinstance(table.to_polars(), pl.DataFrame)
+    assert isinstance(table.to_pandas(), pd.DataFrame) and isinstance(table.to_polars(), pl.LazyFrame)

@@ -63,7 +63,7 @@ def test_help_alone_has_every_verb_in_one_group(capsys: pytest.CaptureFixture[st
     assert left("help") == 0
     shown = capsys.readouterr().out
     groups = re.findall(r"^(\w+):$", shown, re.MULTILINE)
-    expected = "options inspect load jobs change maintain lake check help examples"
+    expected = "options inspect load jobs change maintain lake help examples"
     assert groups == expected.split()
     for verb in VERBS:
         assert len(re.findall(rf"^  {verb} ", shown, re.MULTILINE)) == 1

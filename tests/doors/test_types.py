@@ -120,7 +120,7 @@ CALLS: dict[str, Call] = {
     "command line": lambda table, rows, at: [main([word, at]) for word in ("partitions", "files", "head")],
     "changes": lambda table, rows, at: (table.merge(rows, on="id"), table.changed_rows(1).read_all()),
     "filter by value": lambda table, rows, at: table.to_arrow(filter="1 / (id - 1) > 0"),
-    "polars": lambda table, rows, at: table.to_polars(),
+    "polars": lambda table, rows, at: table.to_polars().collect(),
     "duckdb": lambda table, rows, at: table.duckdb().to_arrow_table(),
     "pandas": lambda table, rows, at: table.to_pandas(),
     "compact": lambda table, rows, at: (mc.write(rows, at), table.compact()),

@@ -84,7 +84,7 @@ def test_every_engine_and_export_reads_it_and_later_rows_are_null(path: Path) ->
     with duckdb.connect() as connection:
         by_duckdb = table.duckdb(connection).to_arrow_table().to_pylist()
     delta = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(path))).execute("SELECT * FROM t").read_all())
-    for rows in (table.to_arrow().to_pylist(), table.to_polars().to_dicts(), by_duckdb, delta.to_pylist()):
+    for rows in (table.to_arrow().to_pylist(), table.to_polars().collect().to_dicts(), by_duckdb, delta.to_pylist()):
         assert pairs(rows) == wanted
     assert table.to_arrow(filter="c = 7").num_rows == 3 and table.to_arrow(filter=pc.field("c").is_null()).num_rows == 1
     assert table.update({"c": "c + 1"}, where="c = 7 AND id < 3").rows_updated == 2
@@ -281,7 +281,7 @@ def test_other_engines_know_members_by_their_new_names(tmp_path: Path) -> None:
     assert delta.to_pylist() == iceberg.to_pylist() == wanted
     with duckdb.connect() as connection:
         assert sorted(table.duckdb(connection).to_arrow_table().to_pylist(), key=lambda row: row["id"]) == wanted
-    assert sorted(table.to_polars().to_dicts(), key=lambda row: row["id"]) == wanted
+    assert sorted(table.to_polars().collect().to_dicts(), key=lambda row: row["id"]) == wanted
 
 
 @pytest.mark.parametrize("act", [lambda table: table.rename_column("s.a", "z"), lambda table: table.drop_column("s.a")])

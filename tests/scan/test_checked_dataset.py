@@ -162,7 +162,6 @@ NAMED: dict[str, Callable[[mc.Table], Any]] = {
     "to_arrow": lambda table: table.to_arrow(),
     "to_arrow of floats": lambda table: table.to_arrow(filter="x > 0"),
     "to_pandas": lambda table: table.to_pandas(),
-    "to_polars": lambda table: table.to_polars(),
     "to_table": lambda table: table.dataset().to_table(),
     "to_batches": lambda table: list(table.dataset().to_batches()),
     "head": lambda table: table.dataset().head(9),

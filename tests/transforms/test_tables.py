@@ -134,7 +134,7 @@ def test_every_reader_gets_the_columns_as_they_are(table: mc.Table) -> None:
         table.to_arrow(),
         table.dataset().to_table(),
         pa.Table.from_pandas(table.to_pandas(), schema=wanted.schema),
-        table.to_polars().to_arrow().cast(wanted.schema),
+        table.to_polars().collect().to_arrow().cast(wanted.schema),
         table.duckdb().to_arrow_table().cast(wanted.schema),
     ):
         assert found.sort_by("n").equals(wanted)
