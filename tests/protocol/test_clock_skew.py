@@ -206,4 +206,4 @@ def test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_s
 
 def test_memory_and_folders_tell_no_time_of_their_own() -> None:
     """Their clock is this machine's. [CM14]"""
-    assert not hasattr(MemoryStore("x"), "now_s")
+    assert MemoryStore("x").now_s is None

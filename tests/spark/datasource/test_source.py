@@ -261,7 +261,7 @@ def test_a_read_of_all_columns_of_a_large_table_names_the_other_way(tmp_path: Pa
     def planned(**options: str) -> list[str]:
         caplog.clear()
         source = ManifestCommitDataSource({"path": str(tmp_path / "t"), **options})
-        assert source.reader(source.schema()).files
+        assert source.reader(source.schema()).plan.files
         return [record.getMessage() for record in caplog.records if record.name == "manifestcommit.spark"]
 
     assert planned() == []  # a small one
