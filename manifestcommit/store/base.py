@@ -571,6 +571,7 @@ class Store(ABC):
 
         Spec: ST2.
         """
+        check_name(name)
         return BufferedOutput(lambda data: self.put(name, data))
 
     def open_input(self, name: str) -> BinaryIO:
