@@ -64,7 +64,7 @@ def far_away(server: S3Server, delay_ms: int) -> Iterator[S3Server]:
         process.join()
 
 
-def _relay(told: Connection, host: str, port: int | None, delay_s: float) -> None:
+def _relay(port_to: Connection, host: str, port: int | None, delay_s: float) -> None:
     async def late(reader: StreamReader, writer: StreamWriter, by: float) -> None:
         loop, waiting = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
@@ -92,7 +92,7 @@ def _relay(told: Connection, host: str, port: int | None, delay_s: float) -> Non
 
     async def serve() -> None:
         listening = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=512)
-        told.send(listening.sockets[0].getsockname()[1])
+        port_to.send(listening.sockets[0].getsockname()[1])
         await listening.serve_forever()
 
     asyncio.run(serve())

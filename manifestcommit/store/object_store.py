@@ -290,14 +290,8 @@ class ObjectStore(Store):
         """The first bytes of an object, and what a list calls its content; "": unknown."""
         if not self.tagged_by:
             return self.get(name, 0, end), ""
-
-        def read(answer: Answer) -> tuple[bytes, str]:
-            told = answer.headers.get(self.tagged_by, "").strip('"')
-            return (b"", "") if answer.status == 416 else (answer.body, told)
-
-        ranged = {"Range": f"bytes=0-{end - 1}"}
-        request = Request(self.gets, self._key(name), self.got_by, ranged, expected=(416,))
-        return self.ask_for(request, read)
+        data, _, etag = self._fetch(self._key(name), {"Range": f"bytes=0-{end - 1}"})
+        return data[:end], etag
 
     def put(self, name: str, data: bytes) -> None:
         with self._in_a_bucket(name, "written"):
@@ -424,27 +418,29 @@ class ObjectStore(Store):
         is_whole = start is None and end is None
         last = "" if end is None else end - 1
         headers = {} if is_whole else {"Range": f"bytes={start or 0}-{last}"}
-        data, size_bytes = self._fetch(key, headers, into)
+        data, size_bytes, _ = self._fetch(key, headers, into)
         # some servers answer a range with the whole object
         return (data[start or 0 : end] if len(data) == size_bytes else data), size_bytes
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Some last bytes, perhaps none, and the whole length."""
-        return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
+        return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})[:2]
 
     def remove(self, key: str) -> None:
         self.ask(Request(self.deletes, key))
 
     def _fetch(
         self, key: str, headers: Mapping[str, str], into: memoryview | None = None
-    ) -> tuple[bytes, int]:
-        """The requested bytes, and the length of the whole object; nothing if it ends before."""
+    ) -> tuple[bytes, int, str]:
+        """The requested bytes, the length of the whole object, and what a list calls its content;
+        nothing if it ends before."""
 
-        def read(answer: Answer) -> tuple[bytes, int]:
+        def read(answer: Answer) -> tuple[bytes, int, str]:
             if answer.status == 416:
-                return b"", 0
+                return b"", 0, ""
             total = answer.headers.get("content-range", f"/{len(answer.body)}")
-            return answer.body, int(total.rpartition("/")[2])
+            etag = answer.headers.get(self.tagged_by, "").strip('"')
+            return answer.body, int(total.rpartition("/")[2]), etag
 
         request = Request(self.gets, key, self.got_by, headers, expected=(416,), into=into)
         return self.ask_for(request, read)
