@@ -109,8 +109,9 @@ def test_a_range_that_the_store_disregards_is_cut_here(place: Place, monkeypatch
     """[ST8]"""
     store = place.open()
     assert isinstance(store, ObjectStore)
-    monkeypatch.setattr(store, "_fetch", lambda *_: (b"0123456789", 10), raising=True)
+    monkeypatch.setattr(store, "_fetch", lambda *_: (b"0123456789", 10, "tag"), raising=True)
     assert (store.get("x", 2, 4), store.get("x", 8), store.get("x"), store.get("x", 0, 99)) == (b"23", b"89", b"0123456789", b"0123456789")
+    assert store.get_tagged("x", 4) == (b"0123", "tag")
 
 
 def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
