@@ -30,7 +30,7 @@ from pyarrow.fs import S3FileSystem
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of
-from benchmarks.s3 import S3Server, s3_server, versions
+from benchmarks.s3 import S3Server, far_away, s3_server, versions
 from manifestcommit.files.footer_stats import parquet_columns
 from manifestcommit.runtime.footer_child import chunk_span
 from manifestcommit.spark.datasource import ManifestCommitDataSource
@@ -49,9 +49,11 @@ FIGURES = ["mb_per_s", "wall_s", "cpu_s"]
 
 def main() -> int:
     """One table of each kind, and all sides in turns for each case."""
-    chosen = parser(__doc__).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--delay", type=int, default=0, help="milliseconds that each request takes longer to arrive (default: 0)")
+    chosen = options.parse_args()
     sizes = {"large": (4, 250_000), "small": (20, 10_000)} if chosen.quick else {"large": (4, 1_200_000), "small": (100, 40_000)}
-    with s3_server() as server:
+    with s3_server() as near, far_away(near, chosen.delay) as server:
         bucket = server.bucket()
         tables = {kind: make_table(server, f"s3://{bucket}/{kind}-{secrets.token_hex(4)}", *size) for kind, size in sizes.items()}
         for what, (kind, columns) in CASES.items():
@@ -62,7 +64,7 @@ def main() -> int:
                 Contestant(name="plain GETs (floor)", run=side.timed(side.plain)),
             ]
             interleave(contestants, rounds=rounds_of(chosen))
-            case = {"what": what, "files": sizes[kind][0], "mb": round(side.bytes / 1e6), "versions": versions()}
+            case = {"what": what, "files": sizes[kind][0], "mb": round(side.bytes / 1e6), "delay_ms": chosen.delay, "versions": versions()}
             report("read_s3", case, contestants, figures=FIGURES)
     return 0
 
