@@ -74,10 +74,10 @@ test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats the
 	$(call run_tests,not thorough,6000,100,$(BIN)/mypy)
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
-	$(call run_tests,thorough,1000,50)
+	$(call run_tests,thorough,5000,300)
 
-test-rest-turn: override PYTEST_ARGS += --turn 3
-test-rest-turn: test-rest  ## a third of them, another each day: what CI runs
+test-rest-turn: override PYTEST_ARGS += --turn 8
+test-rest-turn: test-rest  ## an eighth of them, another each day: what CI runs
 
 test-all: test test-rest  ## lint and all tests: what every change has to pass
 
@@ -150,7 +150,7 @@ VERSIONS ?=
 test-versions: $(VENV)/dev.stamp  ## tests with each Spark, the lowest of everything, each Python: VERSIONS="4.0 lowest" picks some
 	@$(BIN)/python -m tests.versions $(VERSIONS)
 
-test-turn: $(VENV)/dev.stamp  ## the one of these environments whose turn it is: another each day
+test-turn: $(VENV)/dev.stamp  ## a third of the tests in one of these environments, another each day
 	@$(BIN)/python -m tests.versions --turn
 
 # Other engines' clients that go with nothing else, each in an environment of its own below .venv-clients; what they read goes into

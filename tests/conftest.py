@@ -110,13 +110,14 @@ def _forget_the_modules_before() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--at-least", type=int, default=0, metavar="N", help="fail if fewer tests than N have passed")
+    parser.addoption("--at-least", type=int, default=0, metavar="N", help="fail if fewer tests than N have passed; of a part, its share")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A selection that has become too small, or skips nearly everything, does not pass. `-k` chooses, so nothing is said there."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    least = 0 if session.config.option.keyword or hasattr(session.config, "workerinput") else session.config.option.at_least
+    option = session.config.option
+    least = 0 if option.keyword or hasattr(session.config, "workerinput") else option.at_least // option.turn
     if reporter is not None and exitstatus == pytest.ExitCode.OK and (passed := len(reporter.stats.get("passed", ()))) < least:
         reporter.ensure_newline()
         reporter.write_line(f"FAILED: {passed} tests have passed, and these are at least {least}", red=True, bold=True)

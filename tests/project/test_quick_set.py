@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.left_out import CASES, left_out
 from tests.mutants.catalogue import MUTANTS
 from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
 from tests.spec.clauses import defined, in_order
+from tests.turns import DAY, turn_of, turn_on
 
 REPO = Path(__file__).resolve().parents[2]
 KILLERS: dict[str, str] = {
@@ -130,7 +132,7 @@ def in_one_process(folder: Path, program: str) -> str:
 
 
 def test_a_turn_is_a_part_and_all_turns_are_all(tmp_path: Path) -> None:
-    """Each test has one turn, in CI's runs of a third of them, too; what it leaves to other days is said."""
+    """Each test has one turn, in CI's runs of a part of them, too; what it leaves to other days is said."""
     cases = {f"test_it.py::test_one[{number}]" for number in range(24)}
     (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.parametrize('n', range(24))\ndef test_one(n):\n    assert n >= 0\n")
     options = ["-v", "-p", "no:cacheprovider", "-p", "tests.turns", "-c", "/dev/null", "--turn", "3"]
@@ -150,7 +152,10 @@ def case(node: str, clauses: str = "", of_module: str = "", *, quick: bool = Tru
     return Collected(node=node, quick=quick, spark=False, clauses=frozenset(clauses.split()), of_module=frozenset(of_module.split()))
 
 
-RUNS: list[tuple[int, list[str], int]] = [(1, [], 0), (2, [], 1), (2, ["-k", "small"], 0), (1, ["-k", "nosuch"], 5)]
+RUNS: list[tuple[int, list[str], int]] = [
+    *((1, [], 0), (2, [], 1), (2, ["-k", "small"], 0), (1, ["-k", "nosuch"], 5)),
+    *((3, ["--turn", "2"], 0), (4, ["--turn", "2"], 1)),  # their shares are 1 and 2
+]
 
 
 def test_a_run_in_which_too_few_have_passed_fails(tmp_path: Path) -> None:
@@ -160,7 +165,8 @@ def test_a_run_in_which_too_few_have_passed_fails(tmp_path: Path) -> None:
     )
     given = ["-q", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(tmp_path), "-c", "/dev/null", str(tmp_path)]
     asked = [[*given, "--at-least", str(least), *more] for least, more, _ in RUNS]
-    program = f"import pytest\nprint([int(pytest.main(each)) for each in {asked}])"
+    day = next(day for day in ("2026-11-30", "2026-12-01") if turn_on(date.fromisoformat(day), 2) == turn_of("test_it.py::test_small", 2))
+    program = f"import os, pytest\nos.environ['{DAY}'] = '{day}'\nprint([int(pytest.main(each)) for each in {asked}])"
     said = in_one_process(tmp_path, program)
     assert said.splitlines()[-1] == str([status for *_, status in RUNS]), said
-    assert said.count("1 tests have passed, and these are at least 2") == 1
+    assert said.count("1 tests have passed, and these are at least 2") == 2

@@ -2,7 +2,7 @@
 
 python -m tests.versions                    all environments, one after another
 python -m tests.versions 4.0 lowest         these
-python -m tests.versions --turn             the one whose turn it is: another each day
+python -m tests.versions --turn             a third of the tests in one of them: another each day
 python -m tests.versions --page             only rewrite the page's tables
 """
 
@@ -19,10 +19,11 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.turns import turn_on
+from tests.turns import DAY, turn_on
 from tests.versions import results
 from tests.versions.environments import REPO, Environment, environments, interpreter, ready
 
+PARTS = 3  # of the tests in one environment: as long as CI has for them
 _VERSIONS = """
 import json, platform, importlib.metadata as m
 print(json.dumps({"python": platform.python_version(), **{n: m.version(n) for n in ("pyspark", "pyarrow", "pandas")}}))
@@ -70,7 +71,7 @@ def files_with_the_mark() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.versions", description="tests in environments of other versions")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(each.name for each in environments())}")
-    parser.add_argument("--turn", action="store_true", help="the one whose turn it is today")
+    parser.add_argument("--turn", action="store_true", help="the part whose turn it is today, in the environment whose turn it is")
     parser.add_argument("--page", action="store_true", help="only rewrite the tables of the page")
     given, arguments = parser.parse_known_args()
     if given.page:
@@ -82,7 +83,10 @@ def main() -> int:
     chosen = [every[name] for name in given.names] or list(every.values())
     if given.turn:
         there = [each for each in every.values() if interpreter(each.python)]
-        chosen = [there[turn_on(dt.date.today(), len(there))]]
+        today = dt.date.today()
+        part, place = divmod(turn_on(today, PARTS * len(there)), len(there))
+        chosen, arguments = [there[place]], [*arguments, "--turn", str(PARTS)]
+        os.environ[DAY] = (today + dt.timedelta(days=(part - turn_on(today, PARTS)) % PARTS)).isoformat()
     failed = [each.name for each in chosen if not run(each, arguments)]
     if failed:
         print(f"--- FAILED in the environments: {' '.join(failed)}", file=sys.stderr)
