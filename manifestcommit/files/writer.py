@@ -507,21 +507,21 @@ class _DataFile:
 
     @property
     def bytes(self) -> int:
-        return self._sink.bytes
+        """Those that are written, or wait in memory."""
+        return int(self._pieces.tell())
 
     def write(self, group: pa.Table) -> None:
         """Append exactly one row group."""
-        before = self._sink.bytes
+        before = self.bytes
         try:
             self._writer.write_table(group, row_group_size=group.num_rows)
-            self._pieces.flush()  # how large the file is decides when it is full
         except pa.ArrowException as error:
             raise ManifestCommitError(
                 f"{self._name} could not be written: {error}. Nothing is committed."
             ) from error
         self._floats.append(float_stats(group, self._leaves))
         self._rows += group.num_rows
-        self.last_group_bytes = self._sink.bytes - before
+        self.last_group_bytes = self.bytes - before
 
     def finish(self) -> None:
         """Write the footer. [DF3]"""
@@ -570,8 +570,10 @@ class _HashingSink(io.RawIOBase):
     def write(self, data: Any) -> int:
         if self._is_discarded:
             return len(data)
-        with self._told():
+        try:
             written = self._stream.write(data)
+        except OSError as error:
+            raise self._failed(error) from error
         if written != len(data):
             raise StoreError(
                 f"{self._name}: the store took {written} of {len(data)} bytes. Run the task again."
@@ -592,8 +594,10 @@ class _HashingSink(io.RawIOBase):
     def complete(self) -> None:
         """Close the stream; the object is whole and durable when this returns. [DF2]"""
         if not self._is_over:
-            with self._told():
+            try:
                 self._stream.close()
+            except OSError as error:
+                raise self._failed(error) from error
             self._is_over = True
 
     def discard(self) -> None:
@@ -602,16 +606,11 @@ class _HashingSink(io.RawIOBase):
             with contextlib.suppress(Exception):
                 self._stream.discard()
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-            raise kind(
-                f"{self._name} could not be written: {error}. Nothing is committed; run the "
-                "task again."
-            ) from error
+    def _failed(self, error: OSError) -> StoreError:
+        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        return kind(
+            f"{self._name} could not be written: {error}. Nothing is committed; run the task again."
+        )
 
 
 def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:

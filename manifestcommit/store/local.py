@@ -551,14 +551,14 @@ _MOST_DURABLE = 100_000
 
 def _make_folders(folder: str) -> Sequence[str]:
     """Create the folder and its parents; the new ones, which the caller makes durable. [ST2]"""
-    if os.path.isdir(folder):
-        return ()
-    parent = os.path.dirname(folder)
-    made = _make_folders(parent) if parent != folder else ()
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(folder)
+    except FileNotFoundError:
+        return (*_make_folders(os.path.dirname(folder)), *_make_folders(folder))
+    except FileExistsError:
+        return ()
     _DURABLE.discard((folder, os.stat(folder).st_ino))  # as one that was removed may have been
-    return (*made, folder)
+    return (folder,)
 
 
 def _sync_folder(folder: str) -> None:
