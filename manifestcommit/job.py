@@ -44,7 +44,7 @@ from .commits.task_recovery import Recovery, intake_of
 from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file, open_noted
-from .files.writer import bytes_of, record_batches
+from .files.writer import record_batches
 from .format import object_names, partitioning, values
 from .format.change import (
     Advance,
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+_NO_OPTIONS = StorageOptions()
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
@@ -333,13 +334,14 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
+    options = StorageOptions(storage_options)
     job = Job(
-        TableContext(open_store(path, storage_options)).noting(message, metadata),
+        TableContext(open_store(path, options)).noting(message, metadata),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
-        storage_options=storage_options,
+        storage_options=options,
     )
     job._process = os.getpid()
     return job
@@ -392,7 +394,7 @@ class Job(JointUnit):
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: StorageOptions = _NO_OPTIONS,
     ) -> None:
         ctx.who()  # a misspelled switch is an error before anything is written
         super().__init__(ctx)
@@ -400,7 +402,7 @@ class Job(JointUnit):
         self.key, self._fingerprint = key, fingerprint
         self.recovery = Recovery(ctx, key, fingerprint) if recoverable else None
         self.based_on, self.operation = BasedOn(based_on), "append"
-        self.storage_options = StorageOptions(storage_options)
+        self.storage_options = storage_options
         self._process: int | None = None  # in which `begin` returned it, and which ends it
         self.in_transaction = False  # a transaction alone ends its jobs [MT1]
         self._overwrite: Overwritten = None
@@ -707,19 +709,15 @@ class Job(JointUnit):
             if done := work.finished(self.ctx.store).get(0):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
-        attempt = self.ctx.env.randomness(8).hex()
-        rows = size = 0
-        with files.DataFileWriter(self.ctx.store, plan, task=self.tasks, attempt=attempt) as writer:
-            for batch in batches:
-                writer.write(batch)
-                rows, size = rows + batch.num_rows, size + bytes_of(batch)
-                progress(rows, size)
-            entries = writer.close()
-            if work is None:
-                self.add_written(entries, intake=writer.intake)
-            else:
-                done = work.finish(self.ctx.store, self.ctx.env, 0, entries, intake=writer.intake)
-                self.add_written(done.entries, done.manifests, intake=intake_of(done))
+        store, attempt = self.ctx.store, self.ctx.env.randomness(8).hex()
+        entries, intake = files.write_files(
+            store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
+        )
+        if work is None:
+            self.add_written(entries, intake=intake)
+        else:
+            done = work.finish(store, self.ctx.env, 0, entries, intake=intake)
+            self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -962,8 +960,9 @@ class Job(JointUnit):
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known = self.ctx.known
-        return known if known is not None and known.version > self._head.version else self._head
+        known, head = self.ctx.known, self._head
+        is_newer = known is not None and known.snapshot.version > head.snapshot.version
+        return known if known is not None and is_newer else head
 
     def take_part(self) -> TablePart:
         part = self.part()

@@ -905,7 +905,8 @@ class _CommitLoop:
         return self._next_version(judged)
 
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
-        """Create the version. None: another job won it, or this create does not count; rebased."""
+        """Create the version. None: another job won it, or this create does not count; rebased.
+        [CM5] [CM7] [CM22]"""
         self._creates += 1
         verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
@@ -913,9 +914,17 @@ class _CommitLoop:
             return self._outcome("unknown", reason=reason)
         if verdict == "mine":
             mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
-            outcome, newest = self._won(mine)
-            if outcome is not None:
-                return outcome
+            try:
+                counted, newest = self._count(mine)
+            except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
+                reason = f"it was created, but could not be counted: {error}"
+                return self._outcome("unknown", reason=reason)
+            if counted is not None:
+                if not isinstance(self._part, Member):  # it is no state of the table yet
+                    self._ctx.known = newest
+                    if counted == snapshot.version:
+                        self._group.settled(snapshot)
+                return self._outcome("committed", version=counted)
         else:
             newest = self._lost(snapshot.version, winner)
         if self._group.is_crowded(newest.snapshot):
@@ -1029,35 +1038,19 @@ class _CommitLoop:
         pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)
         return self._newest(self._head, winner)
 
-    def _won(self, mine: Head) -> tuple[Outcome | None, Head]:
-        """What a create that was this job's own has come to, and the newest head; None: it does not
-        count, contend again. [CM5] [CM7] [CM22]"""
-        try:
-            counted, newest = self._count(mine)
-        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
-            reason = f"it was created, but could not be counted: {error}"
-            return self._outcome("unknown", reason=reason), self._head
-        if counted is None:
-            return None, newest
-        if isinstance(self._part, Member):  # it is no state of the table yet
-            return self._outcome("committed", version=counted), newest
-        self._ctx.known = newest
-        if counted == mine.version:
-            self._group.settled(mine.snapshot)
-        return self._outcome("committed", version=counted), newest
-
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base, own = self._ctx, self._head, mine.version
-        list_base = partial(list_above, ctx.store, base.version)
+        ctx, base, own = self._ctx, self._head, mine.snapshot.version
+        lowest = base.snapshot.version
+        list_base = partial(list_above, ctx.store, lowest)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
             hint = partial(put_hint, ctx.store, own, mine.digest)
             above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
-        if (not versions or versions[-1] <= own) and base.version not in versions:
+        if (not versions or versions[-1] <= own) and lowest not in versions:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
         if versions[-1] == own:

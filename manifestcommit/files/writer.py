@@ -9,7 +9,7 @@ import io
 import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -335,6 +335,29 @@ class DataFileWriter:
             )
 
 
+def write_files(
+    store: Store,
+    plan: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    attempt: str,
+    task: int = 0,
+    in_background: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[Entry, ...], InputTotals]:
+    """Write all rows in one attempt at a task: the entries of its files, and the totals of its
+    input. task, attempt, in_background: as for `DataFileWriter`; progress: is called with the rows
+    and bytes so far. [DF1] [OB10]"""
+    with DataFileWriter(
+        store, plan, task=task, attempt=attempt, in_background=in_background
+    ) as writer:
+        for batch in batches:
+            writer.write(batch)
+            if progress is not None:
+                progress(writer.intake.rows, writer.intake.bytes)
+        return writer.close(), writer.intake
+
+
 def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     schema = plan.schema
     return tuple(
@@ -357,9 +380,9 @@ class _FileSet:
     def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
         schema = arrow_schema(plan.schema, physical=True)
-        self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._columns = columns = parquet_columns(schema)
+        self._leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)
         names = Counter(column.name for column in columns)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.

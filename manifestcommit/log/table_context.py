@@ -56,7 +56,6 @@ from .version_chain import (
     misplaced,
     open_head,
     open_object,
-    raise_if_expired,
     read_object,
     read_version,
     walk_back,
@@ -179,7 +178,8 @@ class TableContext:
 
     def new_job(self, head: Head) -> str:
         """A new unique id of a job whose base version is this head. [LY4] [CM15]"""
-        return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
+        table = head.snapshot
+        return object_names.job_id(table.version, table.table_id, self.env.randomness(16))
 
     def noting(self, message: str | None, metadata: Mapping[str, str] | None) -> TableContext:
         """This context for one call, whose commits carry this note; it shares caches. [OB15]"""
@@ -582,10 +582,11 @@ def find_job_at(
 def _at(ctx: TableContext, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
     while True:
         try:
-            with raise_if_expired(ctx.store, head.version):
-                return head, look(head.snapshot)
-        except SnapshotExpiredError:
-            head = ctx.open()
+            return head, look(head.snapshot)
+        except CorruptMetadataError:
+            before, head = head, ctx.open()
+            if head.version <= before.version:
+                raise
 
 
 # Moves of a source's watermark.
