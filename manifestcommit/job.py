@@ -277,15 +277,14 @@ def write(
         with job:
             job._declare(mode, overwrite, conflict, watermarks)
             job._write(data, replace_schema=replace_schema, **how)
-            if not publish:
-                staged = export_hook.registered("staging")().Staged
-                return cast("Staged", staged(path, job.make_durable(), storage_options))
+            if publish:
+                return job.commit()
+            staged = export_hook.registered("staging")().Staged
+            return cast("Staged", staged(path, job.make_durable(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
         return Outcome(kind="unchanged", job_id=job.id, version=job.ctx.open().version)
-    assert job.outcome is not None
-    return job.outcome
 
 
 def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
@@ -421,7 +420,7 @@ class Job(JointUnit):
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
-        if not self.already_committed:
+        if self.key_record is None:
             self.based_on.version(self._head, self.url)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -487,7 +486,7 @@ class Job(JointUnit):
     def has_work(self) -> bool:
         """Whether there is something that it would commit, or whose writing has begun."""
         declared = self.entries or self.manifests or self.advances or self.operation == "overwrite"
-        return bool(declared or self._writing) and not self.already_committed
+        return bool(declared or self._writing) and self.key_record is None
 
     def read_base(self) -> Head:
         """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
@@ -661,7 +660,7 @@ class Job(JointUnit):
 
     def _write(self, data: Any, **options: Any) -> None:
         """options: of `plan_write`. [SP1] [DF1]"""
-        if self.already_committed:
+        if self.key_record is not None:
             self.check_home()
             self.is_declared = True
         elif is_spark_dataframe(data):
@@ -669,9 +668,7 @@ class Job(JointUnit):
         else:
             schema, batches = record_batches(data)
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-            total = rows if isinstance(rows, int) else None
-            with Progress(f"writing to {self.url}", total) as progress:
-                self._write_stream(schema, batches, options, progress)
+            self._write_stream(schema, batches, options, rows if isinstance(rows, int) else None)
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
         """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
@@ -696,10 +693,10 @@ class Job(JointUnit):
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
         options: Mapping[str, Any],
-        progress: Callable[[int, int], None],
+        total: int | None,
     ) -> None:
-        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
-        is called with the rows and bytes so far. [DF1]"""
+        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; total: how
+        many rows it has, if that is known. [DF1]"""
         self.based_on.take(arrow_marks(schema.metadata))
         data = values.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
         plan = self.plan_write(data, **options)
@@ -710,9 +707,10 @@ class Job(JointUnit):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
         store, attempt = self.ctx.store, self.ctx.env.randomness(8).hex()
-        entries, intake = files.write_files(
-            store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
-        )
+        with Progress(f"writing to {self.url}", total) as progress:
+            entries, intake = files.write_files(
+                store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
+            )
         if work is None:
             self.add_written(entries, intake=intake)
         else:
@@ -735,7 +733,7 @@ class Job(JointUnit):
         """
         self._check_open()
         ranges = source_ranges_of(sources)
-        if self.already_committed:
+        if self.key_record is not None:
             return
         for path in paths:
             entry = self._add_file(path)
@@ -1011,7 +1009,7 @@ class Job(JointUnit):
         self.enter(Act.ABORT)
 
     def change(self) -> Write:
-        head = self.base_head()
+        head = self._head or self._table()
         layout, overwrite = self._layout, None
         if self.operation == "overwrite":
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
@@ -1026,7 +1024,7 @@ class Job(JointUnit):
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.already_committed and not self.is_declared:
+        if self.key_record is not None and not self.is_declared:
             declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()

@@ -145,7 +145,7 @@ class TableContext:
         self.author = author
         self._warned: set[str] = set()
 
-    @property
+    @cached_property
     def tuning(self) -> Tuning:
         """What commits of this table are tuned by: what was passed in, or the process' values."""
         return self._tuning or process_tuning()
