@@ -474,7 +474,7 @@ class Job(JointUnit):
 
         Spec: LY4.
         """
-        self._table()
+        self.base_head()
         return self.job_id
 
     @property
@@ -801,7 +801,7 @@ class Job(JointUnit):
                 "replace_schema is for rows that replace the whole table: overwrite it, and name "
                 "no partitions; nothing was done"
             )
-        head = self._table(data, names)
+        head = self.base_head(data, names)
         if not head.snapshot.schema.fields and self._first is None:
             # the job's base version stays what its id says
             self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
@@ -815,7 +815,7 @@ class Job(JointUnit):
 
     def _add_file(self, path: str) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(), self.ctx.store
+        head, store = self.base_head(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
             self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
@@ -992,7 +992,7 @@ class Job(JointUnit):
 
     def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
         if self.state is JobState.OPEN:
-            self._table()
+            self.base_head()
             self.meter = self.measure("first")
         if self.state is JobState.OPEN or self.sealed:
             super().seal(together)
@@ -1009,7 +1009,7 @@ class Job(JointUnit):
         self.enter(Act.ABORT)
 
     def change(self) -> Write:
-        head = self._head or self._table()
+        head = self._head or self.base_head()
         layout, overwrite = self._layout, None
         if self.operation == "overwrite":
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
@@ -1081,7 +1081,7 @@ class Job(JointUnit):
                 "still do so. Nothing was added."
             )
 
-    def _table(self, data: Schema = NO_COLUMNS, partition_by: tuple[str, ...] = ()) -> Head:
+    def base_head(self, data: Schema = NO_COLUMNS, partition_by: tuple[str, ...] = ()) -> Head:
         """The head that this job began under; a table is created if need be. [CM13] [ST12]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
@@ -1096,9 +1096,6 @@ class Job(JointUnit):
         assert self._head is not None
         self.ctx.prove(self._head.snapshot.proven)
         return self._head
-
-    def base_head(self) -> Head:
-        return self._table()
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
