@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 import msgspec
-import pyarrow as pa
 
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
@@ -659,16 +658,36 @@ class Job(JointUnit):
         )
 
     def _write(self, data: Any, **options: Any) -> None:
-        """options: of `plan_write`. [SP1] [DF1]"""
+        """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
+        DataFrame. options: of `plan_write`. [SP1] [DF1]"""
         if self.key_record is not None:
             self.check_home()
             self.is_declared = True
-        elif is_spark_dataframe(data):
+            return
+        if is_spark_dataframe(data):
             self._write_dataframe(data, options)
-        else:
-            schema, batches = record_batches(data)
+            return
+        schema, batches = record_batches(data)
+        self.based_on.take(arrow_marks(schema.metadata))
+        columns = values.from_arrow(schema, itertools.count(1).__next__)  # they get other ids
+        plan, store = self.plan_write(columns, **options), self.ctx.store
+        work = done = None
+        if self.recovery is not None:
+            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
+            done = work.finished(store).get(0)
+        if done is None:
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-            self._write_stream(schema, batches, options, rows if isinstance(rows, int) else None)
+            total = rows if isinstance(rows, int) else None
+            attempt = self.ctx.env.randomness(8).hex()
+            with Progress(f"writing to {self.url}", total) as progress:
+                entries, intake = files.write_files(
+                    store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
+                )
+            if work is None:
+                self.add_written(entries, intake=intake)
+                return
+            done = work.finish(store, self.ctx.env, 0, entries, intake=intake)
+        self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
         """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
@@ -687,35 +706,6 @@ class Job(JointUnit):
         else:
             written = write_recoverable(df, plan, self.recovery, storage_options=given)
         written.register(self)
-
-    def _write_stream(
-        self,
-        schema: pa.Schema,
-        batches: Iterable[pa.RecordBatch],
-        options: Mapping[str, Any],
-        total: int | None,
-    ) -> None:
-        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; total: how
-        many rows it has, if that is known. [DF1]"""
-        self.based_on.take(arrow_marks(schema.metadata))
-        data = values.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
-        plan = self.plan_write(data, **options)
-        work = None
-        if self.recovery is not None:
-            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
-            if done := work.finished(self.ctx.store).get(0):
-                self.add_written(done.entries, done.manifests, intake=intake_of(done))
-                return
-        store, attempt = self.ctx.store, self.ctx.env.randomness(8).hex()
-        with Progress(f"writing to {self.url}", total) as progress:
-            entries, intake = files.write_files(
-                store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
-            )
-        if work is None:
-            self.add_written(entries, intake=intake)
-        else:
-            done = work.finish(store, self.ctx.env, 0, entries, intake=intake)
-            self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:

@@ -147,9 +147,7 @@ class LocalStore(Store):
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
-        if folder:
-            check_name(folder)
-        return self._below(folder, prefix, start_from)
+        return self._below(check_name(folder) if folder else "", prefix, start_from)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """The folders directly below; no link is one. [LK1] [SE2]"""
