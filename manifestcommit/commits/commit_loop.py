@@ -578,11 +578,11 @@ def create_table(
         put_hint(ctx.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
     # later ones are above it.
-    ctx.known = open_head(ctx.store)
-    if ctx.known.snapshot.table_id != table_id:
+    head = ctx.learn(open_head(ctx.store))
+    if head.snapshot.table_id != table_id:
         drop_marker(ctx.store, table_id)
     export_after_commit(ctx)
-    return ctx.known
+    return head
 
 
 def create_version(
@@ -896,7 +896,7 @@ class _CommitLoop:
                 store, head = self._ctx.store, self._head
                 self._rebase(newest_above(store, head.version, head) or head)
                 return None
-            self._ctx.known = self._head
+            self._ctx.learn(self._head)
             return msgspec.structs.replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(self._head, self._change):
             self._rebase(self._wait_for_turn(self._head))
@@ -921,7 +921,7 @@ class _CommitLoop:
                 return self._outcome("unknown", reason=reason)
             if counted is not None:
                 if not isinstance(self._part, Member):  # it is no state of the table yet
-                    self._ctx.known = newest
+                    self._ctx.learn(newest)
                     if counted == snapshot.version:
                         self._group.settled(snapshot)
                 return self._outcome("committed", version=counted)

@@ -247,14 +247,9 @@ class DataFileWriter:
             min(ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
         )
         self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
-        self._rows = self._bytes = 0
+        self.intake = InputTotals()  # of all input to `write` so far [OB10]
         self._entries: tuple[Entry, ...] | None = None
         self._given_up = False
-
-    @property
-    def intake(self) -> InputTotals:
-        """The totals of all input to `write` so far. [OB10]"""
-        return InputTotals(rows=self._rows, bytes=self._bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, with the table's column names; a null in a column that is not nullable is
@@ -262,10 +257,9 @@ class DataFileWriter:
 
         Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
-        self._bytes += bytes_of(batch)
+        self.intake += InputTotals(rows=batch.num_rows, bytes=bytes_of(batch))
         try:
             for piece in pieces(batch, self._row_group_bytes):
-                self._rows += piece.num_rows
                 rows = self._conformer.conform(piece)
                 if self._check is not None and not self._check.take(rows):
                     continue  # nothing of this attempt counts: the violations are counted only
@@ -328,9 +322,9 @@ class DataFileWriter:
             )
 
     def _check_rows(self, written: int) -> None:
-        if written != self._rows:
+        if written != self.intake.rows:
             raise ManifestCommitError(
-                f"{self._rows} rows were handed in and {written} were written. Nothing is "
+                f"{self.intake.rows} rows were handed in and {written} were written. Nothing is "
                 "committed; this is a defect of manifestcommit, please report it."
             )
 

@@ -138,7 +138,7 @@ class TableContext:
         # a simulated store brings its own environment
         self.env: Env = env or getattr(store, "env", None) or Env()
         self.manifests = ManifestReader(store)
-        self._known: Head | None = None
+        self.known: Head | None = None  # the newest version that it has seen
         self._has_proven = False
         self.writer = WRITER
         self.note = note
@@ -150,22 +150,16 @@ class TableContext:
         """What commits of this table are tuned by: what was passed in, or the process' values."""
         return self._tuning or process_tuning()
 
-    @property
-    def known(self) -> Head | None:
-        """The newest version that this context has seen."""
-        return self._known
-
-    @known.setter
-    def known(self, head: Head | None) -> None:
-        self._known = head
-        kept = self.store.heads
-        if kept is None or head is None:
-            return
-        kept.pop(self.store.url, None)
-        if head.etag and len(head.data) <= _LARGEST_KEPT:
-            for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
-                kept.pop(oldest, None)
-            kept[self.store.url] = head
+    def learn(self, head: Head) -> Head:
+        """Keep the newest version as known; where the store keeps such, for the whole process."""
+        self.known, kept = head, self.store.heads
+        if kept is not None:
+            kept.pop(self.store.url, None)
+            if head.etag and len(head.data) <= _LARGEST_KEPT:
+                for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
+                    kept.pop(oldest, None)
+                kept[self.store.url] = head
+        return head
 
     @cached_property
     def tally(self) -> StoreCounters:
@@ -297,9 +291,8 @@ class TableContext:
         """The latest version as of this call. Three requests, of which two go side by side; one
         where the last one that this context has seen is still the latest, or, where the store
         keeps that, the last one that this process has seen. [RD1]"""
-        known = self._known or (self.store.heads or {}).get(self.store.url)
-        self.known = head = open_head(self.store, known)
-        return head
+        known = self.known or (self.store.heads or {}).get(self.store.url)
+        return self.learn(open_head(self.store, known))
 
 
 def _apart(mine_us: int, other_us: int) -> str:

@@ -172,10 +172,6 @@ class StorageOptions(Mapping[str, Any]):
             )
         self._options = {name: _copied(value) for name, value in (options or {}).items()}
 
-    def __reduce__(self) -> Any:
-        # in the receiving process, objects have other identities, and so the fingerprint differs
-        return StorageOptions, (self._options,)
-
     def __getitem__(self, name: str) -> Any:
         return self._options[name]
 

@@ -602,13 +602,11 @@ class MemoryStore(Store):
     under Spark, whose tasks are other processes. [ST1]"""
 
     identity = ""  # one lock for the one process that can see it
+    url = ""
 
     def __init__(self, root: str) -> None:
         self._root = f"/{check_root('memory', root.strip('/'))}"
-
-    @property
-    def url(self) -> str:
-        return f"memory:/{self._root}"
+        self.url = f"memory:/{self._root}"
 
     def parent(self) -> MemoryStore | None:
         parent = self._root.rpartition("/")[0]
