@@ -541,7 +541,7 @@ class _DataFile:
         self.last_group_bytes = self._sink.bytes - before
 
     def finish(self) -> None:
-        """Write the footer. [DF3]"""
+        """Write the footer, which has the statistics. [DF3] [OB7]"""
         self._writer.close()
         self._pieces.flush()
         footer = self._footers[0]
@@ -550,6 +550,7 @@ class _DataFile:
                 f"{self._name}: {self._rows} rows were written, its footer says {footer.num_rows}. "
                 "The file is not listed and nothing is committed; run the task again."
             )
+        self._stats = column_stats(footer, self._leaves, self._floats)
 
     def complete(self) -> Entry:
         """Make the file durable, and return its exact entry. [DF2] [DF3]"""
@@ -561,7 +562,7 @@ class _DataFile:
             bytes=self._sink.bytes,
             digest=self._sink.digest,
             job=self._job,
-            columns=column_stats(self._footers[0], self._leaves, self._floats),
+            columns=self._stats,
         )
 
     def discard(self) -> None:
