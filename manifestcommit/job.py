@@ -65,7 +65,7 @@ from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_
 from .log.version_chain import Head, read_version
 from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
 from .protocol.conflict import find_conflict
-from .runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
+from .runtime.outcome import InputTotals, Meter, Outcome, WriteTotals, committed_or_raise
 from .runtime.validation import (
     Ranges,
     advance_of,
@@ -612,7 +612,7 @@ class Job(JointUnit):
                 "committed. Run it again."
             )
         self.job_id, self.ctx = planned.job, self.ctx.signing_as(planned)
-        self.ledger = WriteTotals(self.ctx.tally, self.ctx.env.now_us, began_us=began_us)
+        self.ledger = WriteTotals(self.ctx.tally, began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -934,7 +934,7 @@ class Job(JointUnit):
         [CM1]-[CM8]"""
         self.enter(Act.COMMIT)
         ctx, change, base = self.ctx, self.change(), self._newest_known()
-        self.meter = meter = ctx.meter(change.job, change.operation, change.summary)
+        self.meter = meter = Meter(ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
             return measured(found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"

@@ -83,7 +83,7 @@ from ..protocol.conflict import (
 )
 from ..protocol.joint_outcome import attempt_of, state_before
 from ..runtime.environment import Limits, map_concurrently, pause
-from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
+from ..runtime.outcome import Kind, Meter, Outcome, Phase, committed_or_raise
 from ..store import Store
 from .prepared_job import (
     Decision,
@@ -661,9 +661,9 @@ def commit(
     at any point leaves the table at its old state or at its new one.
     """
     change = change if is_signed else ctx.signed(change, head.snapshot.properties)
-    meter = meter or ctx.meter(
-        change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
-    )
+    if meter is None:
+        phase: Phase = "second" if committers.is_shared else "both"
+        meter = Meter(ctx.tally, change.job, change.operation, change.summary, phase)
     group = GroupCommit(ctx, change.job, committers, meter)
     try:
         outcome = _CommitLoop(ctx, head, change, committers, meter, group, part).run()

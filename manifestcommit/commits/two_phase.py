@@ -26,7 +26,7 @@ from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import share_of
-from ..runtime.outcome import Outcome, error_of
+from ..runtime.outcome import Meter, Outcome, error_of
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
@@ -266,7 +266,7 @@ def commit_prepared(
     audited: it commits only as long as nobody has changed rows since this version; checks: what was
     checked of it, for its record. [CK6]
     """
-    meter = ctx.meter(job, phase="second")
+    meter = Meter(ctx.tally, job, phase="second")
     head = _open(ctx, job)
     if (settled := _settled(ctx, head, job)) is not None:
         return measured(settled, meter)

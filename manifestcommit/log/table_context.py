@@ -36,7 +36,6 @@ from ..format.snapshot import (
     KeyRecord,
     Note,
     Snapshot,
-    Summary,
     allowed,
     is_far,
 )
@@ -44,7 +43,7 @@ from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
-from ..runtime.outcome import Meter, Phase, StoreCounters
+from ..runtime.outcome import StoreCounters
 from ..store import ObjectInfo, Store
 from ..version import WRITER
 from . import export_hook
@@ -68,7 +67,6 @@ _SLOW_PROOF = (
     "Servers that keep creators of one name waiting take 10 s and more"
 )
 
-_NO_SUMMARY = Summary()
 _NO_NOTE = Note()
 _Change = TypeVar("_Change", bound=Change)
 _Found = TypeVar("_Found")
@@ -164,7 +162,7 @@ class TableContext:
     @cached_property
     def tally(self) -> StoreCounters:
         """Counts what its commits ask of the store."""
-        return StoreCounters(self.store)
+        return StoreCounters(self.store, self.env.now_us)
 
     def new_field_id(self) -> int:
         """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""
@@ -208,20 +206,6 @@ class TableContext:
     def who(self) -> Author:
         """Who makes the changes that this process commits. [OB15]"""
         return self.env.author() if self.author is None else self.author
-
-    def meter(
-        self, job: str, operation: str = "", summary: Summary = _NO_SUMMARY, phase: Phase = "both"
-    ) -> Meter:
-        """Start to measure a commit of this job."""
-        return Meter(
-            self.tally,
-            self.env.now_us,
-            table=self.store.url,
-            job=job,
-            operation=operation,
-            summary=summary,
-            phase=phase,
-        )
 
     def prove(self, proven: Sequence[str]) -> None:
         """Check that put-if-absent on this store has one winner; UnsafeStoreError otherwise, before

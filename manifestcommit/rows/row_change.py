@@ -71,7 +71,7 @@ from ..runtime.environment import (
     pause,
     tuning,
 )
-from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
+from ..runtime.outcome import InputTotals, Meter, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -378,7 +378,7 @@ class RowChange(JointUnit):
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
         change = self.change()
-        meter = self.ctx.meter(change.job, change.operation, change.summary)
+        meter = Meter(self.ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
             return measured(found_outcome(self.ctx, self.head, change), meter)
         return commit(self.ctx, self.head, change, meter=meter)
