@@ -82,7 +82,7 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import Limits, map_concurrently, pause
+from ..runtime.environment import map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, Phase, committed_or_raise
 from ..store import Store
 from .prepared_job import (
@@ -568,7 +568,7 @@ def create_table(
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(ctx.store, table_id, ctx.env)
-    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
+    verdict, reason, _ = create_version(ctx, snapshot, data)
     if verdict == "unknown":
         raise StoreUnclearError(
             f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
@@ -586,7 +586,7 @@ def create_table(
 
 
 def create_version(
-    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
+    ctx: TableContext, snapshot: Snapshot, data: bytes
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
     are put again. [CM3] [CM4] [CM6]
@@ -594,7 +594,7 @@ def create_version(
     The verdict, why it is not known, and the winner where there was one to read.
     """
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
-    reason = ""
+    reason, limits = "", ctx.tuning.limits
     for tried in range(limits.unclear_tries):
         ctx.tally.resent += tried > 0
         try:
@@ -908,7 +908,7 @@ class _CommitLoop:
         """Create the version. None: another job won it, or this create does not count; rebased.
         [CM5] [CM7] [CM22]"""
         self._creates += 1
-        verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
+        verdict, reason, winner = create_version(self._ctx, snapshot, data)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
