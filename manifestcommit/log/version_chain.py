@@ -494,7 +494,7 @@ def read_object(store: Store, version: int, listed: str = "") -> Head | None:
         data, etag = store.get_tagged(name, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
-    snapshot = codec.decode_snapshot(data, name=name, pending=True)
+    snapshot = codec.decode_snapshot(data, name=name)
     is_listed = etag == listed
     return Head(
         snapshot=snapshot, digest=codec.digest(data), data=data, etag=etag if is_listed else ""
