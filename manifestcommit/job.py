@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 import msgspec
-import pyarrow as pa
 
 from . import telemetry as telemetry  # observes jobs
 from .commits.commit_loop import (
@@ -44,7 +43,7 @@ from .commits.task_recovery import Recovery, intake_of
 from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file, open_noted
-from .files.writer import bytes_of, record_batches
+from .files.writer import record_batches
 from .format import object_names, partitioning, values
 from .format.change import (
     Advance,
@@ -66,7 +65,7 @@ from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_
 from .log.version_chain import Head, read_version
 from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
 from .protocol.conflict import find_conflict
-from .runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
+from .runtime.outcome import InputTotals, Meter, Outcome, WriteTotals, committed_or_raise
 from .runtime.validation import (
     Ranges,
     advance_of,
@@ -87,6 +86,7 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+_NO_OPTIONS = StorageOptions()
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
@@ -276,15 +276,14 @@ def write(
         with job:
             job._declare(mode, overwrite, conflict, watermarks)
             job._write(data, replace_schema=replace_schema, **how)
-            if not publish:
-                staged = export_hook.registered("staging")().Staged
-                return cast("Staged", staged(path, job.make_durable(), storage_options))
+            if publish:
+                return job.commit()
+            staged = export_hook.registered("staging")().Staged
+            return cast("Staged", staged(path, job.make_durable(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
         return Outcome(kind="unchanged", job_id=job.id, version=job.ctx.open().version)
-    assert job.outcome is not None
-    return job.outcome
 
 
 def _check_mode(mode: str, overwrite: Overwritten, conflict: str) -> None:
@@ -333,13 +332,14 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
+    options = StorageOptions(storage_options)
     job = Job(
-        TableContext(open_store(path, storage_options)).noting(message, metadata),
+        TableContext(open_store(path, options)).noting(message, metadata),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
-        storage_options=storage_options,
+        storage_options=options,
     )
     job._process = os.getpid()
     return job
@@ -392,7 +392,7 @@ class Job(JointUnit):
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: StorageOptions = _NO_OPTIONS,
     ) -> None:
         ctx.who()  # a misspelled switch is an error before anything is written
         super().__init__(ctx)
@@ -400,7 +400,7 @@ class Job(JointUnit):
         self.key, self._fingerprint = key, fingerprint
         self.recovery = Recovery(ctx, key, fingerprint) if recoverable else None
         self.based_on, self.operation = BasedOn(based_on), "append"
-        self.storage_options = StorageOptions(storage_options)
+        self.storage_options = storage_options
         self._process: int | None = None  # in which `begin` returned it, and which ends it
         self.in_transaction = False  # a transaction alone ends its jobs [MT1]
         self._overwrite: Overwritten = None
@@ -419,7 +419,7 @@ class Job(JointUnit):
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
-        if not self.already_committed:
+        if self.key_record is None:
             self.based_on.version(self._head, self.url)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -473,7 +473,7 @@ class Job(JointUnit):
 
         Spec: LY4.
         """
-        self._table()
+        self.base_head()
         return self.job_id
 
     @property
@@ -485,7 +485,7 @@ class Job(JointUnit):
     def has_work(self) -> bool:
         """Whether there is something that it would commit, or whose writing has begun."""
         declared = self.entries or self.manifests or self.advances or self.operation == "overwrite"
-        return bool(declared or self._writing) and not self.already_committed
+        return bool(declared or self._writing) and self.key_record is None
 
     def read_base(self) -> Head:
         """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
@@ -612,7 +612,7 @@ class Job(JointUnit):
                 "committed. Run it again."
             )
         self.job_id, self.ctx = planned.job, self.ctx.signing_as(planned)
-        self.ledger = WriteTotals(self.ctx.tally, self.ctx.env.now_us, began_us=began_us)
+        self.ledger = WriteTotals(self.ctx.tally, began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -658,18 +658,36 @@ class Job(JointUnit):
         )
 
     def _write(self, data: Any, **options: Any) -> None:
-        """options: of `plan_write`. [SP1] [DF1]"""
-        if self.already_committed:
+        """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
+        DataFrame. options: of `plan_write`. [SP1] [DF1]"""
+        if self.key_record is not None:
             self.check_home()
             self.is_declared = True
-        elif is_spark_dataframe(data):
+            return
+        if is_spark_dataframe(data):
             self._write_dataframe(data, options)
-        else:
-            schema, batches = record_batches(data)
+            return
+        schema, batches = record_batches(data)
+        self.based_on.take(arrow_marks(schema.metadata))
+        columns = values.from_arrow(schema, itertools.count(1).__next__)  # they get other ids
+        plan, store = self.plan_write(columns, **options), self.ctx.store
+        work = done = None
+        if self.recovery is not None:
+            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
+            done = work.finished(store).get(0)
+        if done is None:
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
             total = rows if isinstance(rows, int) else None
+            attempt = self.ctx.env.randomness(8).hex()
             with Progress(f"writing to {self.url}", total) as progress:
-                self._write_stream(schema, batches, options, progress)
+                entries, intake = files.write_files(
+                    store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
+                )
+            if work is None:
+                self.add_written(entries, intake=intake)
+                return
+            done = work.finish(store, self.ctx.env, 0, entries, intake=intake)
+        self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def _write_dataframe(self, df: DataFrame, options: Mapping[str, Any]) -> None:
         """Have Spark's tasks write the rows. [SP1] [SP5] [SC3]"""
@@ -689,38 +707,6 @@ class Job(JointUnit):
             written = write_recoverable(df, plan, self.recovery, storage_options=given)
         written.register(self)
 
-    def _write_stream(
-        self,
-        schema: pa.Schema,
-        batches: Iterable[pa.RecordBatch],
-        options: Mapping[str, Any],
-        progress: Callable[[int, int], None],
-    ) -> None:
-        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`; progress:
-        is called with the rows and bytes so far. [DF1]"""
-        self.based_on.take(arrow_marks(schema.metadata))
-        data = values.from_arrow(schema, itertools.count(1).__next__)  # it gets other ids
-        plan = self.plan_write(data, **options)
-        work = None
-        if self.recovery is not None:
-            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
-            if done := work.finished(self.ctx.store).get(0):
-                self.add_written(done.entries, done.manifests, intake=intake_of(done))
-                return
-        attempt = self.ctx.env.randomness(8).hex()
-        rows = size = 0
-        with files.DataFileWriter(self.ctx.store, plan, task=self.tasks, attempt=attempt) as writer:
-            for batch in batches:
-                writer.write(batch)
-                rows, size = rows + batch.num_rows, size + bytes_of(batch)
-                progress(rows, size)
-            entries = writer.close()
-            if work is None:
-                self.add_written(entries, intake=writer.intake)
-            else:
-                done = work.finish(self.ctx.store, self.ctx.env, 0, entries, intake=writer.intake)
-                self.add_written(done.entries, done.manifests, intake=intake_of(done))
-
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
         """List Parquet files that something else wrote below the table path, where they are.
@@ -737,7 +723,7 @@ class Job(JointUnit):
         """
         self._check_open()
         ranges = source_ranges_of(sources)
-        if self.already_committed:
+        if self.key_record is not None:
             return
         for path in paths:
             entry = self._add_file(path)
@@ -805,7 +791,7 @@ class Job(JointUnit):
                 "replace_schema is for rows that replace the whole table: overwrite it, and name "
                 "no partitions; nothing was done"
             )
-        head = self._table(data, names)
+        head = self.base_head(data, names)
         if not head.snapshot.schema.fields and self._first is None:
             # the job's base version stays what its id says
             self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
@@ -819,7 +805,7 @@ class Job(JointUnit):
 
     def _add_file(self, path: str) -> Entry:
         """The entry of a file that something else wrote. [AF1]"""
-        head, store = self._table(), self.ctx.store
+        head, store = self.base_head(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
             self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
@@ -948,7 +934,7 @@ class Job(JointUnit):
         [CM1]-[CM8]"""
         self.enter(Act.COMMIT)
         ctx, change, base = self.ctx, self.change(), self._newest_known()
-        self.meter = meter = ctx.meter(change.job, change.operation, change.summary)
+        self.meter = meter = Meter(ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
             return measured(found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
@@ -962,8 +948,9 @@ class Job(JointUnit):
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known = self.ctx.known
-        return known if known is not None and known.version > self._head.version else self._head
+        known, head = self.ctx.known, self._head
+        is_newer = known is not None and known.snapshot.version > head.snapshot.version
+        return known if known is not None and is_newer else head
 
     def take_part(self) -> TablePart:
         part = self.part()
@@ -995,7 +982,7 @@ class Job(JointUnit):
 
     def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
         if self.state is JobState.OPEN:
-            self._table()
+            self.base_head()
             self.meter = self.measure("first")
         if self.state is JobState.OPEN or self.sealed:
             super().seal(together)
@@ -1012,7 +999,7 @@ class Job(JointUnit):
         self.enter(Act.ABORT)
 
     def change(self) -> Write:
-        head = self.base_head()
+        head = self._head or self.base_head()
         layout, overwrite = self._layout, None
         if self.operation == "overwrite":
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
@@ -1027,7 +1014,7 @@ class Job(JointUnit):
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.already_committed and not self.is_declared:
+        if self.key_record is not None and not self.is_declared:
             declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
@@ -1084,7 +1071,7 @@ class Job(JointUnit):
                 "still do so. Nothing was added."
             )
 
-    def _table(self, data: Schema = NO_COLUMNS, partition_by: tuple[str, ...] = ()) -> Head:
+    def base_head(self, data: Schema = NO_COLUMNS, partition_by: tuple[str, ...] = ()) -> Head:
         """The head that this job began under; a table is created if need be. [CM13] [ST12]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
@@ -1099,9 +1086,6 @@ class Job(JointUnit):
         assert self._head is not None
         self.ctx.prove(self._head.snapshot.proven)
         return self._head
-
-    def base_head(self) -> Head:
-        return self._table()
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]

@@ -22,7 +22,6 @@ from .commits.prepared_job import JointUnit, read_prepared, settled_outcome
 from .commits.two_phase import commit_prepared
 from .errors import CheckFailedError, DataFileMissingError, TableNotFoundError, UsageError
 from .filter.transforms import partitions_read
-from .format import object_names
 from .format.change import Prepared, Write
 from .format.evolution import SchemaConflict, apply_edits
 from .format.partitioning import PartitionPattern
@@ -94,10 +93,6 @@ class Staged(StateReads):
         self._options = StorageOptions(storage_options)
         self._ctx = TableContext(open_store(path, self._options))
         self.url, self.job_id = self._ctx.store.url, job_id
-        try:
-            object_names.parse_job_id(job_id)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
         found = read_prepared(self._ctx, job_id)
         if found is None:
             self._ctx.open()  # TableNotFoundError

@@ -82,8 +82,8 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import Limits, map_concurrently, pause
-from ..runtime.outcome import Kind, Meter, Outcome, committed_or_raise
+from ..runtime.environment import map_concurrently, pause
+from ..runtime.outcome import Kind, Meter, Outcome, Phase, committed_or_raise
 from ..store import Store
 from .prepared_job import (
     Decision,
@@ -568,7 +568,7 @@ def create_table(
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(ctx.store, table_id, ctx.env)
-    verdict, reason, _ = create_version(ctx, snapshot, data, ctx.tuning.limits)
+    verdict, reason, _ = create_version(ctx, snapshot, data)
     if verdict == "unknown":
         raise StoreUnclearError(
             f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
@@ -578,15 +578,15 @@ def create_table(
         put_hint(ctx.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
     # later ones are above it.
-    ctx.known = open_head(ctx.store)
-    if ctx.known.snapshot.table_id != table_id:
+    head = ctx.learn(open_head(ctx.store))
+    if head.snapshot.table_id != table_id:
         drop_marker(ctx.store, table_id)
     export_after_commit(ctx)
-    return ctx.known
+    return head
 
 
 def create_version(
-    ctx: TableContext, snapshot: Snapshot, data: bytes, limits: Limits
+    ctx: TableContext, snapshot: Snapshot, data: bytes
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
     are put again. [CM3] [CM4] [CM6]
@@ -594,7 +594,7 @@ def create_version(
     The verdict, why it is not known, and the winner where there was one to read.
     """
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
-    reason = ""
+    reason, limits = "", ctx.tuning.limits
     for tried in range(limits.unclear_tries):
         ctx.tally.resent += tried > 0
         try:
@@ -661,9 +661,9 @@ def commit(
     at any point leaves the table at its old state or at its new one.
     """
     change = change if is_signed else ctx.signed(change, head.snapshot.properties)
-    meter = meter or ctx.meter(
-        change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
-    )
+    if meter is None:
+        phase: Phase = "second" if committers.is_shared else "both"
+        meter = Meter(ctx.tally, change.job, change.operation, change.summary, phase)
     group = GroupCommit(ctx, change.job, committers, meter)
     try:
         outcome = _CommitLoop(ctx, head, change, committers, meter, group, part).run()
@@ -896,7 +896,7 @@ class _CommitLoop:
                 store, head = self._ctx.store, self._head
                 self._rebase(newest_above(store, head.version, head) or head)
                 return None
-            self._ctx.known = self._head
+            self._ctx.learn(self._head)
             return msgspec.structs.replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(self._head, self._change):
             self._rebase(self._wait_for_turn(self._head))
@@ -905,17 +905,26 @@ class _CommitLoop:
         return self._next_version(judged)
 
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
-        """Create the version. None: another job won it, or this create does not count; rebased."""
+        """Create the version. None: another job won it, or this create does not count; rebased.
+        [CM5] [CM7] [CM22]"""
         self._creates += 1
-        verdict, reason, winner = create_version(self._ctx, snapshot, data, self._limits)
+        verdict, reason, winner = create_version(self._ctx, snapshot, data)
         self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return self._outcome("unknown", reason=reason)
         if verdict == "mine":
             mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
-            outcome, newest = self._won(mine)
-            if outcome is not None:
-                return outcome
+            try:
+                counted, newest = self._count(mine)
+            except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
+                reason = f"it was created, but could not be counted: {error}"
+                return self._outcome("unknown", reason=reason)
+            if counted is not None:
+                if not isinstance(self._part, Member):  # it is no state of the table yet
+                    self._ctx.learn(newest)
+                    if counted == snapshot.version:
+                        self._group.settled(snapshot)
+                return self._outcome("committed", version=counted)
         else:
             newest = self._lost(snapshot.version, winner)
         if self._group.is_crowded(newest.snapshot):
@@ -1029,35 +1038,19 @@ class _CommitLoop:
         pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)
         return self._newest(self._head, winner)
 
-    def _won(self, mine: Head) -> tuple[Outcome | None, Head]:
-        """What a create that was this job's own has come to, and the newest head; None: it does not
-        count, contend again. [CM5] [CM7] [CM22]"""
-        try:
-            counted, newest = self._count(mine)
-        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
-            reason = f"it was created, but could not be counted: {error}"
-            return self._outcome("unknown", reason=reason), self._head
-        if counted is None:
-            return None, newest
-        if isinstance(self._part, Member):  # it is no state of the table yet
-            return self._outcome("committed", version=counted), newest
-        self._ctx.known = newest
-        if counted == mine.version:
-            self._group.settled(mine.snapshot)
-        return self._outcome("committed", version=counted), newest
-
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base, own = self._ctx, self._head, mine.version
-        list_base = partial(list_above, ctx.store, base.version)
+        ctx, base, own = self._ctx, self._head, mine.snapshot.version
+        lowest = base.snapshot.version
+        list_base = partial(list_above, ctx.store, lowest)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
             hint = partial(put_hint, ctx.store, own, mine.digest)
             above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
-        if (not versions or versions[-1] <= own) and base.version not in versions:
+        if (not versions or versions[-1] <= own) and lowest not in versions:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
         if versions[-1] == own:

@@ -582,7 +582,7 @@ class JointUnit:
         self.ctx, self.job_id, self.url = ctx, "", ctx.store.url
         self.key_record: KeyRecord | None = None  # of its key, if an earlier run has committed it
         self.is_declared = True  # False: a rerun that declares no more than was said when it began
-        self.ledger = WriteTotals(ctx.tally, ctx.env.now_us)
+        self.ledger = WriteTotals(ctx.tally)
         self.entries: list[Entry] = []
         self.manifests: list[ManifestRef] = []
         self.touched: list[PartitionPattern] = []  # by the files in manifests
@@ -616,7 +616,8 @@ class JointUnit:
         return self.measure().metrics("running")
 
     def measure(self, phase: Phase = "both") -> Meter:
-        return self.ctx.meter(self.job_id, self.operation, self.ledger.summary(self.tasks), phase)
+        summary = self.ledger.summary(self.tasks)
+        return Meter(self.ctx.tally, self.job_id, self.operation, summary, phase)
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
         """The columns and the partitioning of what tasks write; UsageError where it is over."""

@@ -26,7 +26,7 @@ from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import share_of
-from ..runtime.outcome import Outcome, error_of
+from ..runtime.outcome import Meter, Outcome, error_of
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
@@ -185,11 +185,7 @@ class Resolution(str):
 def resolve_job(ctx: TableContext, job_id: str) -> Resolution:
     """What the table knows of a job as of this call. UsageError for an id of no job here. [CM23]"""
     head = ctx.open()
-    try:
-        name = object_names.parse_job_id(job_id)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if name.table_id != head.snapshot.table_id:
+    if object_names.parse_job_id(job_id).table_id != head.snapshot.table_id:
         raise UsageError(f"job {job_id} belongs to another table than the one at {ctx.store.url}")
     if (known := _resolved(ctx, head, job_id)) is not None:
         return known
@@ -270,7 +266,7 @@ def commit_prepared(
     audited: it commits only as long as nobody has changed rows since this version; checks: what was
     checked of it, for its record. [CK6]
     """
-    meter = ctx.meter(job, phase="second")
+    meter = Meter(ctx.tally, job, phase="second")
     head = _open(ctx, job)
     if (settled := _settled(ctx, head, job)) is not None:
         return measured(settled, meter)
@@ -279,16 +275,8 @@ def commit_prepared(
         published = read_intent(ctx.store, job)
         if published is None:
             return measured(_missing(ctx, job), meter)
-        meter.learn(published.change.operation, published.change.summary)
-        return commit(
-            ctx,
-            head,
-            published.change,
-            committers=Committers.ANY_WRITER,
-            meter=meter,
-            is_signed=True,
-        )
-    if prepared.change.together:
+        change, committers = published.change, Committers.ANY_WRITER
+    elif prepared.change.together:
         if audited is not None:
             raise UsageError(
                 f"{ctx.store.url}: job {job} is committed together with others, and checks "
@@ -297,19 +285,14 @@ def commit_prepared(
             )
         outcome = commit_prepared_together(ctx, head, prepared)
         return outcome if outcome.metrics is not None else measured(outcome, meter)
-    if prepared.done is not None:
+    elif prepared.done is not None:
         return measured(found_outcome(ctx, head, prepared.change), meter)
-    summary = msgspec.structs.replace(prepared.change.summary, checks=dict(checks or {}))
-    change = msgspec.structs.replace(prepared.change, audited=audited, summary=summary)
+    else:
+        summary = msgspec.structs.replace(prepared.change.summary, checks=dict(checks or {}))
+        change = msgspec.structs.replace(prepared.change, audited=audited, summary=summary)
+        committers = Committers.ANY_PROCESS
     meter.learn(change.operation, change.summary)
-    return commit(
-        ctx,
-        head,
-        change,
-        committers=Committers.ANY_PROCESS,
-        meter=meter,
-        is_signed=True,
-    )
+    return commit(ctx, head, change, committers=committers, meter=meter, is_signed=True)
 
 
 def give_up(ctx: TableContext, job: str) -> Outcome:
@@ -333,12 +316,8 @@ def give_up(ctx: TableContext, job: str) -> Outcome:
 
 
 def _open(ctx: TableContext, job: str) -> Head:
-    try:
-        name = object_names.parse_job_id(job)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     head = ctx.open()
-    if name.table_id != head.snapshot.table_id:
+    if object_names.parse_job_id(job).table_id != head.snapshot.table_id:
         raise TableNotFoundError(
             f"job {job} belongs to another table than the one at {ctx.store.url}; nothing was done"
         )
@@ -353,9 +332,8 @@ def _settled(ctx: TableContext, head: Head, job: str) -> Outcome | None:
 
 def _recorded(ctx: TableContext, head: Head, job: str) -> Outcome | None:
     """What the head records of the job, or the history where it is fenced; None: it is neither."""
-    head, (state, version) = find_job_at(ctx, head, job)
-    if state is not None:
-        return Outcome(kind=state, job_id=job, version=version)
+    if (settled := _settled(ctx, head, job)) is not None:
+        return settled
     is_fenced = object_names.parse_job_id(job).birth < head.snapshot.fence
     return fenced_outcome(ctx, head, job) if is_fenced else None
 

@@ -46,9 +46,12 @@ class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool
 
 
-def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[TrackedLeaf, ...]:
-    """The table's first `limit` leaves below structs only, if a file has them. [OB7]"""
-    positions = {column.path: column for column in parquet_columns(file_schema) if column.is_single}
+def tracked_leaves(
+    schema: Schema, columns: Sequence[ParquetColumn], limit: int
+) -> tuple[TrackedLeaf, ...]:
+    """The table's first `limit` leaves below structs only, if a file has them. columns: of the
+    file. [OB7]"""
+    positions = {column.path: column for column in columns if column.is_single}
     return tuple(
         TrackedLeaf(
             id=leaf.id,

@@ -609,7 +609,7 @@ class _Candidate:
 
     def column_stats(self, limit: int) -> dict[int, ColumnStats]:
         """The footer's statistics. Others may have cut texts: they count as truncated. [OB7]"""
-        leaves = tracked_leaves(self._schema, self._found, limit)
+        leaves = tracked_leaves(self._schema, parquet_columns(self._found), limit)
         by_id = column_stats(self._metadata, leaves, None)
         for leaf in leaves:
             stats = by_id.get(leaf.id)
@@ -723,7 +723,7 @@ class _Candidate:
             pass  # reading checks it
 
     def _stats(self, field: Field) -> ColumnStats:
-        leaves = tracked_leaves(Schema(fields=(field,)), self._found, 1)
+        leaves = tracked_leaves(Schema(fields=(field,)), parquet_columns(self._found), 1)
         return column_stats(self._metadata, leaves, None).get(field.id, ColumnStats())
 
     def only_value(self, field: Field) -> WireValue:

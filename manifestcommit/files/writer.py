@@ -9,7 +9,7 @@ import io
 import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -247,14 +247,9 @@ class DataFileWriter:
             min(ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
         )
         self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
-        self._rows = self._bytes = 0
+        self.intake = InputTotals()  # of all input to `write` so far [OB10]
         self._entries: tuple[Entry, ...] | None = None
         self._given_up = False
-
-    @property
-    def intake(self) -> InputTotals:
-        """The totals of all input to `write` so far. [OB10]"""
-        return InputTotals(rows=self._rows, bytes=self._bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, with the table's column names; a null in a column that is not nullable is
@@ -262,10 +257,9 @@ class DataFileWriter:
 
         Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
-        self._bytes += bytes_of(batch)
+        self.intake += InputTotals(rows=batch.num_rows, bytes=bytes_of(batch))
         try:
             for piece in pieces(batch, self._row_group_bytes):
-                self._rows += piece.num_rows
                 rows = self._conformer.conform(piece)
                 if self._check is not None and not self._check.take(rows):
                     continue  # nothing of this attempt counts: the violations are counted only
@@ -328,11 +322,34 @@ class DataFileWriter:
             )
 
     def _check_rows(self, written: int) -> None:
-        if written != self._rows:
+        if written != self.intake.rows:
             raise ManifestCommitError(
-                f"{self._rows} rows were handed in and {written} were written. Nothing is "
+                f"{self.intake.rows} rows were handed in and {written} were written. Nothing is "
                 "committed; this is a defect of manifestcommit, please report it."
             )
+
+
+def write_files(
+    store: Store,
+    plan: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    attempt: str,
+    task: int = 0,
+    in_background: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[Entry, ...], InputTotals]:
+    """Write all rows in one attempt at a task: the entries of its files, and the totals of its
+    input. task, attempt, in_background: as for `DataFileWriter`; progress: is called with the rows
+    and bytes so far. [DF1] [OB10]"""
+    with DataFileWriter(
+        store, plan, task=task, attempt=attempt, in_background=in_background
+    ) as writer:
+        for batch in batches:
+            writer.write(batch)
+            if progress is not None:
+                progress(writer.intake.rows, writer.intake.bytes)
+        return writer.close(), writer.intake
 
 
 def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
@@ -357,9 +374,9 @@ class _FileSet:
     def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
         schema = arrow_schema(plan.schema, physical=True)
-        self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._columns = columns = parquet_columns(schema)
+        self._leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)
         names = Counter(column.name for column in columns)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.
@@ -524,7 +541,7 @@ class _DataFile:
         self.last_group_bytes = self.bytes - before
 
     def finish(self) -> None:
-        """Write the footer. [DF3]"""
+        """Write the footer, which has the statistics. [DF3] [OB7]"""
         self._writer.close()
         self._pieces.flush()
         footer = self._footers[0]
@@ -533,6 +550,7 @@ class _DataFile:
                 f"{self._name}: {self._rows} rows were written, its footer says {footer.num_rows}. "
                 "The file is not listed and nothing is committed; run the task again."
             )
+        self._stats = column_stats(footer, self._leaves, self._floats)
 
     def complete(self) -> Entry:
         """Make the file durable, and return its exact entry. [DF2] [DF3]"""
@@ -544,7 +562,7 @@ class _DataFile:
             bytes=self._sink.bytes,
             digest=self._sink.digest,
             job=self._job,
-            columns=column_stats(self._footers[0], self._leaves, self._floats),
+            columns=self._stats,
         )
 
     def discard(self) -> None:

@@ -136,8 +136,6 @@ MAX_VALUES = 4 * 1024 * 1024
 # write
 _ZSTD_LEVEL = 1
 
-_FORMATS = (FORMAT_VERSION,)
-_FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
 MAX_HINT_BYTES = 256
 _HINT = re.compile(
     rb"(\d{1,19})(?: (sha256:[0-9a-f]{64}))?(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?",
@@ -194,21 +192,17 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     data = _bounded(snapshot, what, remedy)
     name = version_name(snapshot.version)
     with _read_back(what):
-        decode_snapshot(data, name=name, pending=True)
+        decode_snapshot(data, name=name)
     return data
 
 
-def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapshot:
+def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     """Decode a snapshot and check it against its name and the format's rules; errors name the
-    object. [OB3] [OB4] [OB16]
-
-    pending: whether the caller knows that the version may be a member of a joint commit, of which
-    only another table tells whether it is a state of this one; others get an
-    UnsupportedFormatError for it.
-    """
-    raw = decompress(data, name=name)
+    object. Of a member of a joint commit only another table tells whether it is a state of this
+    one. [OB3] [OB4] [OB16]"""
+    formats = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
     snapshot: Snapshot = decode_json(
-        raw, Snapshot, name=name, formats=_FORMATS_PENDING if pending else _FORMATS
+        decompress(data, name=name), Snapshot, name=name, formats=formats
     )
     try:
         _check(snapshot, name)
@@ -467,7 +461,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("every version but the first has a parent_digest")
     if snapshot.schema.fields:
         check_schema(snapshot.schema)
-    partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
+    if snapshot.partition_by:
+        partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
     if snapshot.constraints:

@@ -73,9 +73,15 @@ MARKS = f"{JOBS}key-"
 # store.doctor writes them, and may not import this module: a test checks that both agree
 PROBES = f"{ROOM}/doctor/"
 HINT = f"{ROOM}/hint"
-_VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
 _JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
+# What `VERSIONS` holds: the snapshot of a version, the marker of a table, or the intent of a job,
+# each with what its name tells. [LY2] [LY11] [LY14]
+LISTED = re.compile(
+    rf"{VERSIONS}(?!0{{20}})(?P<version>\d{{20}})\.json\.zst|{MARKERS}(?P<table>[0-9a-f]{{16}})"
+    rf"|{INTENTS}(?P<job>v[1-9]\d{{0,18}}-[0-9a-f]{{16}}-[0-9a-f]{{32}})",
+    re.ASCII,
+)
 _TASK = re.compile(r"(\d{5,18})\.json\.zst", re.ASCII)
 # and the job
 _DATA_FILE = re.compile(r"(?:\d{5}|[1-9]\d{5,18})-[0-9a-f]{16}-(?:0|[1-9]\d{0,18})-", re.ASCII)
@@ -97,8 +103,8 @@ def version_name(version: int) -> str:
 
 def parse_version(name: str) -> int | None:
     """The version in a snapshot's name; None for all else in that folder. [LY2]"""
-    match = _VERSION_NAME.fullmatch(name)
-    return int(match[1]) or None if match else None
+    match = LISTED.fullmatch(name)
+    return int(match["version"]) if match and match["version"] else None
 
 
 def intent_name(job: str) -> str:
@@ -109,8 +115,8 @@ def intent_name(job: str) -> str:
 
 def parse_intent(name: str) -> str | None:
     """The job whose intent has this name; None for anything else. [LY11]"""
-    job = name.removeprefix(INTENTS)
-    return job if job != name and _JOB_ID.fullmatch(job) else None
+    match = LISTED.fullmatch(name)
+    return match["job"] if match else None
 
 
 def is_table_id(text: str) -> bool:
@@ -125,8 +131,8 @@ def marker_name(table_id: str) -> str:
 
 def parse_marker(name: str) -> str | None:
     """The id of the table whose marker has this name; None for anything else. [LY14]"""
-    table_id = name.removeprefix(MARKERS)
-    return table_id if table_id != name and is_table_id(table_id) else None
+    match = LISTED.fullmatch(name)
+    return match["table"] if match else None
 
 
 def job_id(birth: int, table_id: str, randomness: bytes) -> str:

@@ -36,7 +36,6 @@ from ..format.snapshot import (
     KeyRecord,
     Note,
     Snapshot,
-    Summary,
     allowed,
     is_far,
 )
@@ -44,7 +43,7 @@ from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
-from ..runtime.outcome import Meter, Phase, StoreCounters
+from ..runtime.outcome import StoreCounters
 from ..store import ObjectInfo, Store
 from ..version import WRITER
 from . import export_hook
@@ -56,7 +55,6 @@ from .version_chain import (
     misplaced,
     open_head,
     open_object,
-    raise_if_expired,
     read_object,
     read_version,
     walk_back,
@@ -69,7 +67,6 @@ _SLOW_PROOF = (
     "Servers that keep creators of one name waiting take 10 s and more"
 )
 
-_NO_SUMMARY = Summary()
 _NO_NOTE = Note()
 _Change = TypeVar("_Change", bound=Change)
 _Found = TypeVar("_Found")
@@ -139,39 +136,33 @@ class TableContext:
         # a simulated store brings its own environment
         self.env: Env = env or getattr(store, "env", None) or Env()
         self.manifests = ManifestReader(store)
-        self._known: Head | None = None
+        self.known: Head | None = None  # the newest version that it has seen
         self._has_proven = False
         self.writer = WRITER
         self.note = note
         self.author = author
         self._warned: set[str] = set()
 
-    @property
+    @cached_property
     def tuning(self) -> Tuning:
         """What commits of this table are tuned by: what was passed in, or the process' values."""
         return self._tuning or process_tuning()
 
-    @property
-    def known(self) -> Head | None:
-        """The newest version that this context has seen."""
-        return self._known
-
-    @known.setter
-    def known(self, head: Head | None) -> None:
-        self._known = head
-        kept = self.store.heads
-        if kept is None or head is None:
-            return
-        kept.pop(self.store.url, None)
-        if head.etag and len(head.data) <= _LARGEST_KEPT:
-            for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
-                kept.pop(oldest, None)
-            kept[self.store.url] = head
+    def learn(self, head: Head) -> Head:
+        """Keep the newest version as known; where the store keeps such, for the whole process."""
+        self.known, kept = head, self.store.heads
+        if kept is not None:
+            kept.pop(self.store.url, None)
+            if head.etag and len(head.data) <= _LARGEST_KEPT:
+                for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_KEPT)]:
+                    kept.pop(oldest, None)
+                kept[self.store.url] = head
+        return head
 
     @cached_property
     def tally(self) -> StoreCounters:
         """Counts what its commits ask of the store."""
-        return StoreCounters(self.store)
+        return StoreCounters(self.store, self.env.now_us)
 
     def new_field_id(self) -> int:
         """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""
@@ -179,7 +170,8 @@ class TableContext:
 
     def new_job(self, head: Head) -> str:
         """A new unique id of a job whose base version is this head. [LY4] [CM15]"""
-        return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
+        table = head.snapshot
+        return object_names.job_id(table.version, table.table_id, self.env.randomness(16))
 
     def noting(self, message: str | None, metadata: Mapping[str, str] | None) -> TableContext:
         """This context for one call, whose commits carry this note; it shares caches. [OB15]"""
@@ -214,20 +206,6 @@ class TableContext:
     def who(self) -> Author:
         """Who makes the changes that this process commits. [OB15]"""
         return self.env.author() if self.author is None else self.author
-
-    def meter(
-        self, job: str, operation: str = "", summary: Summary = _NO_SUMMARY, phase: Phase = "both"
-    ) -> Meter:
-        """Start to measure a commit of this job."""
-        return Meter(
-            self.tally,
-            self.env.now_us,
-            table=self.store.url,
-            job=job,
-            operation=operation,
-            summary=summary,
-            phase=phase,
-        )
 
     def prove(self, proven: Sequence[str]) -> None:
         """Check that put-if-absent on this store has one winner; UnsafeStoreError otherwise, before
@@ -297,9 +275,8 @@ class TableContext:
         """The latest version as of this call. Three requests, of which two go side by side; one
         where the last one that this context has seen is still the latest, or, where the store
         keeps that, the last one that this process has seen. [RD1]"""
-        known = self._known or (self.store.heads or {}).get(self.store.url)
-        self.known = head = open_head(self.store, known)
-        return head
+        known = self.known or (self.store.heads or {}).get(self.store.url)
+        return self.learn(open_head(self.store, known))
 
 
 def _apart(mine_us: int, other_us: int) -> str:
@@ -582,10 +559,11 @@ def find_job_at(
 def _at(ctx: TableContext, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
     while True:
         try:
-            with raise_if_expired(ctx.store, head.version):
-                return head, look(head.snapshot)
-        except SnapshotExpiredError:
-            head = ctx.open()
+            return head, look(head.snapshot)
+        except CorruptMetadataError:
+            before, head = head, ctx.open()
+            if head.version <= before.version:
+                raise
 
 
 # Moves of a source's watermark.

@@ -469,13 +469,16 @@ def list_above(store: Store, start: int) -> VersionListing:
     intents: dict[str, int] = {}
     etag = ""
     for info in store.list(object_names.VERSIONS, start_from=object_names.version_name(start)):
-        if (version := object_names.parse_version(info.name)) is not None:
-            versions.append(version)
+        found = object_names.LISTED.fullmatch(info.name)
+        if found is None:
+            continue
+        if found["version"]:
+            versions.append(int(found["version"]))
             etag = info.etag.strip('"')
-        elif (table_id := object_names.parse_marker(info.name)) is not None:
-            tables.append(table_id)
-        elif (job := object_names.parse_intent(info.name)) is not None:
-            intents[job] = info.size_bytes
+        elif found["table"]:
+            tables.append(found["table"])
+        else:
+            intents[found["job"]] = info.size_bytes
             if len(intents) == MAX_INTENTS:
                 break  # versions come first
     return VersionListing(versions=versions, tables=frozenset(tables), intents=intents, etag=etag)
@@ -491,7 +494,7 @@ def read_object(store: Store, version: int, listed: str = "") -> Head | None:
         data, etag = store.get_tagged(name, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
-    snapshot = codec.decode_snapshot(data, name=name, pending=True)
+    snapshot = codec.decode_snapshot(data, name=name)
     is_listed = etag == listed
     return Head(
         snapshot=snapshot, digest=codec.digest(data), data=data, etag=etag if is_listed else ""

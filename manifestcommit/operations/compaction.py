@@ -594,7 +594,7 @@ def _change(
     ctx: TableContext, head: Head, job: str, parts: Sequence[_Part], began_us: int
 ) -> Write:
     snapshot = head.snapshot
-    ledger = WriteTotals(ctx.tally, ctx.env.now_us, began_us=began_us)
+    ledger = WriteTotals(ctx.tally, began_us)
     for _, new in parts:
         ledger.take(new.entries, new.manifests, new.intake)
     return Write(

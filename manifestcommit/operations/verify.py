@@ -27,7 +27,7 @@ from ..errors import (
     UndecidedError,
     UnsupportedFormatError,
 )
-from ..files.footer_stats import TrackedLeaf, tracked_leaves
+from ..files.footer_stats import TrackedLeaf, parquet_columns, tracked_leaves
 from ..files.foreign_file import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
@@ -134,7 +134,8 @@ def _examine(
     if file.metadata.num_rows != entry.rows:
         text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
         yield finding("file_rows_differ", entry.path, text)
-    tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, file.schema_arrow, sys.maxsize)}
+    columns = parquet_columns(file.schema_arrow)
+    tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, columns, sys.maxsize)}
     partitions = partition_fields(schema, partition_by)
     sources = source_ids(partition_by)
     wanted = [leaf for id, leaf in tracked.items() if id in entry.columns or id in sources]

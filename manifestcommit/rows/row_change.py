@@ -24,13 +24,13 @@ from ..commits.commit_loop import check_based_on, commit, measured
 from ..commits.prepared_job import BasedOn, JointUnit, Pinned, TablePart, below, found_outcome
 from ..errors import CorruptMetadataError, DataFileMissingError, ManifestCommitError
 from ..files.writer import (
-    DataFileWriter,
     WritePlan,
     by_partition,
     bytes_of,
     pieces,
     plan_for,
     record_batches,
+    write_files,
 )
 from ..format import codec, manifest_table
 from ..format.change import MergeManifests, Write, as_begun, declaration
@@ -71,7 +71,7 @@ from ..runtime.environment import (
     pause,
     tuning,
 )
-from ..runtime.outcome import InputTotals, Outcome, committed_or_raise
+from ..runtime.outcome import InputTotals, Meter, Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -378,7 +378,7 @@ class RowChange(JointUnit):
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
         change = self.change()
-        meter = self.ctx.meter(change.job, change.operation, change.summary)
+        meter = Meter(self.ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
             return measured(found_outcome(self.ctx, self.head, change), meter)
         return commit(self.ctx, self.head, change, meter=meter)
@@ -667,12 +667,10 @@ def write_rows(
     are read for them meanwhile: where these are many, a second thread encodes."""
     attempt = ctx.env.randomness(8).hex() if attempt is None else attempt
     is_much = size > MUCH_BYTES
-    with DataFileWriter(
-        ctx.store, plan, task=task, attempt=attempt, in_background=is_much
-    ) as writer:
-        for batch in batches:
-            writer.write(batch)
-        return NewFiles(entries=writer.close(), intake=writer.intake)
+    entries, intake = write_files(
+        ctx.store, plan, batches, task=task, attempt=attempt, in_background=is_much
+    )
+    return NewFiles(entries=entries, intake=intake)
 
 
 def scan(

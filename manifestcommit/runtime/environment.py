@@ -132,22 +132,20 @@ class Env:
 
     def author(self) -> Author:
         """Who runs this process, as far as it may be recorded."""
-        return limited(_runner(), _recorded())
-
-
-def _recorded() -> frozenset[str]:
-    """The parts of the author that this process' environment lets be recorded: a switch that is
-    misspelled is an error, not a name in a table for good. [OB15]"""
-    text = os.environ.get(AUTHOR_VARIABLE)
-    if text is None:
-        return frozenset(PARTS)
-    try:
-        return parts_of(text)
-    except ValueError as error:
-        raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
+        return _author(os.environ.get(AUTHOR_VARIABLE))
 
 
 @functools.cache
+def _author(recorded: str | None) -> Author:
+    """recorded: the parts that this process' environment lets be recorded: a switch that is
+    misspelled is an error, not a name in a table for good. [OB15]"""
+    try:
+        parts = frozenset(PARTS) if recorded is None else parts_of(recorded)
+    except ValueError as error:
+        raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
+    return limited(_runner(), parts)
+
+
 def _runner() -> Author:
     return Author(user=_user(), host=socket.gethostname(), program=_program(), software=WRITER)
 

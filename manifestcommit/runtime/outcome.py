@@ -108,10 +108,11 @@ class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreCounters:
-    """Counts a session's requests. Counts of one piece of work are a difference."""
+    """Counts a session's requests, and tells the time. Counts of one piece of work are a
+    difference."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, now_us: Callable[[], int]) -> None:
+        self.store, self.now_us = store, now_us
         self.attempts = self.conflicts = self.unknowns = 0
         self.resent = 0  # creates, which the store does not repeat by itself
 
@@ -120,7 +121,7 @@ class StoreCounters:
         return Summary(
             attempts=self.attempts - start.attempts,
             conflicts=self.conflicts - start.conflicts,
-            retries=self.resent + self._store.retries - start.retries,
+            retries=self.resent + self.store.retries - start.retries,
             unknowns=self.unknowns - start.unknowns,
         )
 
@@ -128,12 +129,10 @@ class StoreCounters:
 class WriteTotals:
     """What a job has read and written since it began."""
 
-    def __init__(
-        self, tally: StoreCounters, now_us: Callable[[], int], *, began_us: int | None = None
-    ) -> None:
+    def __init__(self, tally: StoreCounters, began_us: int | None = None) -> None:
         """began_us: when the job began, if that was in another process."""
-        self._tally, self._now_us = tally, now_us
-        self._start, self._began_us = tally.since(), now_us() if began_us is None else began_us
+        self._tally, self._start = tally, tally.since()
+        self._began_us = tally.now_us() if began_us is None else began_us
         self._intake: InputTotals | None = InputTotals()
         self._written = Totals()
 
@@ -156,7 +155,7 @@ class WriteTotals:
             rows_written=self._written.rows,
             bytes_written=self._written.bytes,
             tasks=tasks,
-            seconds=round(max(0, self._now_us() - self._began_us) / 1e6, 6),
+            seconds=round(max(0, self._tally.now_us() - self._began_us) / 1e6, 6),
             retries=spent.retries + (intake.retries if intake else 0),
             unknowns=spent.unknowns,
         )
@@ -168,17 +167,14 @@ class Meter:
     def __init__(
         self,
         tally: StoreCounters,
-        now_us: Callable[[], int],
-        *,
-        table: str,
         job: str,
-        operation: str,
-        summary: Summary,
-        phase: Phase,
+        operation: str = "",
+        summary: Summary = _NO_SUMMARY,
+        phase: Phase = "both",
     ) -> None:
-        self._tally, self._now_us, self._phase = tally, now_us, phase
-        self._table, self._job, self._operation, self._given = table, job, operation, summary
-        self._start, self._began_us = tally.since(), now_us()
+        self._tally, self._phase = tally, phase
+        self._job, self._operation, self._given = job, operation, summary
+        self._start, self._began_us = tally.since(), tally.now_us()
         self._tried: Summary | None = None
         self._is_mine = False
         self.ended: JobMetrics | None = None
@@ -190,7 +186,7 @@ class Meter:
     @property
     def elapsed_s(self) -> float:
         """Seconds so far, by a clock that may have been set meanwhile."""
-        return max(0, self._now_us() - self._began_us) / 1e6
+        return max(0, self._tally.now_us() - self._began_us) / 1e6
 
     def summary(self) -> Summary:
         """The summary of the job for the next create. [OB10]"""
@@ -235,7 +231,7 @@ class Meter:
         stopped = kind in ("running", "left") or (kind == "aborted" and not spent.attempts)
         commits = self._phase != "first" and not stopped
         return JobMetrics(
-            table=self._table,
+            table=self._tally.store.url,
             job=self._job,
             kind=kind,
             phase=self._phase,

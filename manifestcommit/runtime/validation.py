@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..format.change import Advance, ConflictChoice, Position, check_advance
 from ..format.entries import SourceRange
 from ..format.fields import ArrayType, MapType, StructType, is_text, is_unicode, shown
+from ..format.object_names import is_job_id
 from ..format.snapshot import Note, check_message, check_metadata, find_credential
 from ..store.base import StorageOptions, split_url
 
@@ -534,7 +535,11 @@ RULES: dict[str, Rule] = {
     "followers": tables,
     "fingerprint": optional(_WORK),
     "grace": optional(age),
-    "job_id": text("the id of a job, as OutcomeUnknownError and `jobs` name it", "'v7-…'"),
+    "job_id": fits(
+        lambda value: isinstance(value, str) and is_job_id(value),
+        "the id of a job, as OutcomeUnknownError and `jobs` name it",
+        "'v7-…'",
+    ),
     "keep": optional(one_of("last")),
     "keep_for": optional(age),
     "keep_keys": optional(whole(0)),

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from ..commits.task_recovery import Recovery, TaskCheckpoints, intake_of
 from ..errors import StoreError, UsageError
-from ..files.writer import DataFileWriter, WritePlan
+from ..files.writer import WritePlan, write_files
 from ..format.codec import compress, decompress
 from ..format.entries import Entry, FinishedTask, ManifestRef
 from ..format.partitioning import PartitionPattern, by_content, dedupe, of_partition
@@ -298,11 +298,9 @@ def write_task(
     Runs in a Spark task. [SP1]"""
     task = task_context().partitionId()
     store = open_store(plan.url, storage_options)
-    with DataFileWriter(store, plan, task=task, attempt=secrets.token_hex(8)) as writer:
-        for batch in batches:
-            writer.write(sound(batch))
-        entries = writer.close()
-    intake = writer.intake + InputTotals(retries=store.retries)
+    rows, attempt = map(sound, batches), secrets.token_hex(8)
+    entries, intake = write_files(store, plan, rows, task=task, attempt=attempt)
+    intake += InputTotals(retries=store.retries)
     return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
 
 

@@ -171,13 +171,6 @@ class StorageOptions(Mapping[str, Any]):
                 "'secret': …, 'endpoint_url': …}"
             )
         self._options = {name: _copied(value) for name, value in (options or {}).items()}
-        self._fingerprint = hashlib.sha256(
-            _spelled(self._options).encode("utf-8", "surrogatepass")
-        ).hexdigest()
-
-    def __reduce__(self) -> Any:
-        # in the receiving process, objects have other identities, and so the fingerprint differs
-        return StorageOptions, (self._options,)
 
     def __getitem__(self, name: str) -> Any:
         return self._options[name]
@@ -199,7 +192,8 @@ class StorageOptions(Mapping[str, Any]):
         Returns:
             A text of 64 hexadecimal digits, without any value.
         """
-        return self._fingerprint
+        spelled = _spelled(self._options).encode("utf-8", "surrogatepass")
+        return hashlib.sha256(spelled).hexdigest()
 
     def scrub(self, text: str) -> str:
         """Remove the values of these options, and every user and password of an http URL.

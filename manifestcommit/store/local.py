@@ -16,7 +16,8 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, BinaryIO
 
 from ..errors import (
@@ -78,13 +79,11 @@ class LocalStore(Store):
     """One folder; survives kill -9 and power loss. [ST1] [ST2]"""
 
     identity = ""  # link is atomic by POSIX
+    url = ""
 
     def __init__(self, root: str) -> None:
         self._root = os.fspath(root)
-
-    @property
-    def url(self) -> str:
-        return f"file://{self._root}"
+        self.url = f"file://{self._root}"
 
     def parent(self) -> LocalStore | None:
         parent = os.path.dirname(self._root)
@@ -148,12 +147,7 @@ class LocalStore(Store):
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
-        if folder:
-            check_name(folder)
-        with _told(self, prefix):
-            place = self._enter(folder)
-            if place is not None:
-                yield from self._walk(place, f"{folder}/" if folder else "", prefix, start_from)
+        return self._below(check_name(folder) if folder else "", prefix, start_from)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """The folders directly below; no link is one. [LK1] [SE2]"""
@@ -161,11 +155,8 @@ class LocalStore(Store):
             place = self._enter(prefix.rstrip("/"))
             if place is None:
                 return []
-            try:
-                found = _scan(place, prefix, prefix, "")
-            finally:
-                os.close(place)
-            return sorted(name[:-1] for name, *_ in found if name.endswith("/"))
+            found = _scan(place, prefix, prefix, "")
+        return [each.name[len(prefix) : -1] for each in found if each.name.endswith("/")]
 
     def delete(self, names: Iterable[str]) -> None:
         for folder, inside in groupby(names, lambda name: check_name(name).rpartition("/")[0]):
@@ -299,15 +290,19 @@ class LocalStore(Store):
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
 
-    def _walk(self, place: int, base: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
-        try:
-            for name, size, modified in _scan(place, base, prefix, start_from):
-                if not name.endswith("/"):
-                    yield ObjectInfo(name=base + name, size_bytes=size, modified=modified)
-                elif (inner := _open_folder(name[:-1], inside=place)) is not None:
-                    yield from self._walk(inner, base + name, prefix, start_from)
-        finally:
-            os.close(place)
+    def _below(self, folder: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
+        """The objects in a folder and, each scanned only when it is reached, in those below it."""
+        with _told(self, prefix):
+            place = self._enter(folder)
+            if place is None:
+                return iter(())
+            found = _scan(place, f"{folder}/" if folder else "", prefix, start_from)
+        if not any(each.name.endswith("/") for each in found):
+            return iter(found)
+        return chain.from_iterable(
+            self._below(each.name[:-1], prefix, start_from) if each.name.endswith("/") else (each,)
+            for each in found
+        )
 
 
 class _NotPlainError(OSError):
@@ -487,39 +482,43 @@ def _link(folder: str) -> OSError:
     return _NotPlainError(errno.ELOOP, f"{which}, {text}")
 
 
-def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[tuple[str, int, float]]:
-    """What one folder holds in code-point order, with size and time, the names of folders with a
-    slash. Reading the names is not a snapshot, so they are read until two readings agree. [ST3]"""
+def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[ObjectInfo]:
+    """What one folder holds in code-point order, the names of folders with a slash; closes it.
+    Reading the names is not a snapshot, so they are read until two readings agree. [ST3]"""
     within = prefix.removeprefix(base) if prefix.startswith(base) else ""
     least = start_from.removeprefix(base) if start_from.startswith(base) else ""
-    if not least and start_from > base:
-        return []
-    names = _names(folder)
-    wanted = united = _wanted(names, within, least)
-    for _ in range(_SCANS):
-        again = _names(folder)
-        if again == names:
-            break
-        before, wanted = wanted, _wanted(again, within, least)
-        if wanted == before:
-            break
-        names, united = again, united | wanted
-    else:
-        wanted = united
-    del names, again  # of a million they are much
-    found = []
-    for name in wanted:
-        with contextlib.suppress(FileNotFoundError):  # deleted since: as if listed a moment later
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode):
-                name += "/"
-                is_apart = least > name and not least.startswith(name)
-                is_apart |= not name.startswith(within) and not within.startswith(name)
-            else:
-                is_apart = name < least or not name.startswith(within)
-            if not is_apart:
-                found.append((name, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda each: each[0])
+    found = list[ObjectInfo]()
+    try:
+        if not least and start_from > base:
+            return found
+        names = _names(folder)
+        wanted = united = _wanted(names, within, least)
+        for _ in range(_SCANS):
+            again = _names(folder)
+            if again == names:
+                break
+            before, wanted = wanted, _wanted(again, within, least)
+            if wanted == before:
+                break
+            names, united = again, united | wanted
+        else:
+            wanted = united
+        del names, again  # of a million they are much
+        for name in wanted:
+            with contextlib.suppress(FileNotFoundError):  # deleted since: as if listed later
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    name += "/"
+                    is_apart = least > name and not least.startswith(name)
+                    is_apart |= not name.startswith(within) and not within.startswith(name)
+                else:
+                    is_apart = name < least or not name.startswith(within)
+                if not is_apart:
+                    name, size, modified = base + name, status.st_size, status.st_mtime
+                    found.append(ObjectInfo(name=name, size_bytes=size, modified=modified))
+    finally:
+        os.close(folder)
+    return sorted(found, key=attrgetter("name"))
 
 
 def _wanted(names: Iterable[str], within: str, least: str) -> set[str]:
@@ -603,13 +602,11 @@ class MemoryStore(Store):
     under Spark, whose tasks are other processes. [ST1]"""
 
     identity = ""  # one lock for the one process that can see it
+    url = ""
 
     def __init__(self, root: str) -> None:
         self._root = f"/{check_root('memory', root.strip('/'))}"
-
-    @property
-    def url(self) -> str:
-        return f"memory:/{self._root}"
+        self.url = f"memory:/{self._root}"
 
     def parent(self) -> MemoryStore | None:
         parent = self._root.rpartition("/")[0]
@@ -645,7 +642,7 @@ class MemoryStore(Store):
                 for path, (data, modified) in OBJECTS.items()
                 if path.startswith(common) and path >= first
             ]
-        yield from sorted(found, key=lambda info: info.name)
+        return iter(sorted(found, key=attrgetter("name")))
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

@@ -91,7 +91,7 @@ class Lake:
         """The newest object, whatever a reader makes of it."""
         store = open_store(self.urls[which])
         name = max(info.name for info in store.list("_manifest/versions/0"))
-        return codec.decode_snapshot(store.get(name), name=name, pending=True)
+        return codec.decode_snapshot(store.get(name), name=name)
 
 
 def dying(parts: Sequence[TablePart], after: int) -> Iterator[list[TablePart]]:

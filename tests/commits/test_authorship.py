@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from manifestcommit.format.fields import NO_COLUMNS
 from manifestcommit.format.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
+from manifestcommit.runtime import environment
 from manifestcommit.store import open_store
 from manifestcommit.store.local import MemoryStore
 
@@ -32,7 +34,8 @@ def last(root: Any) -> Commit:
 
 def as_other(monkeypatch: pytest.MonkeyPatch, **parts: str) -> None:
     """From now on somebody else runs this process."""
-    monkeypatch.setattr("manifestcommit.runtime.environment._runner", lambda: Author(**parts))
+    monkeypatch.setattr(environment, "_runner", lambda: Author(**parts))
+    monkeypatch.setattr(environment, "_author", functools.cache(environment._author.__wrapped__))
 
 
 def test_a_commit_says_who_made_it_and_what_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,11 +57,7 @@ class FarStore(MemoryStore):
 
     def __init__(self, root: str, waits: Waits) -> None:
         super().__init__(root)
-        self.waits = waits
-
-    @property
-    def url(self) -> str:
-        return super().url.replace("memory:", "far:")
+        self.waits, self.url = waits, self.url.replace("memory:", "far:")
 
     def parent(self) -> None:
         return None

@@ -247,8 +247,8 @@ def test_a_job_that_cannot_be_finished_is_named_and_nothing_changes(
     version, files = head(root), {info.name for info in LocalStore(root).list("")}
     job, error, match = {
         "unknown": (re.sub("[0-9a-f]{32}$", "0" * 32, running.id), UsageError, "holds no prepared job"),
-        "malformed": ("job-1", UsageError, "is not a job id"),
-        "hostile": ("../../etc/passwd\n%00", UsageError, "is not a job id"),
+        "malformed": ("job-1", UsageError, "invalid job_id .* expected the id of a job"),
+        "hostile": ("../../etc/passwd\n%00", UsageError, "invalid job_id .* expected the id of a job"),
         "empty": ("", UsageError, "invalid job_id ''"),
         "of another table": (prepared(other, 2), TableNotFoundError, "another table"),
         "not prepared": (running.id, UsageError, "holds no prepared job"),

@@ -129,7 +129,7 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
     store = memory()
     written(store).commit()
     ref = open_head(store).snapshot.manifests[0]
-    ledger = WriteTotals(StoreCounters(store), lambda: 0)
+    ledger = WriteTotals(StoreCounters(store, lambda: 0))
     ledger.take(written(store).entries, [ref], InputTotals(rows=9, bytes=7, retries=2))
     found = ledger.summary(4)
     assert (found.files_written, found.rows_written, found.rows_read, found.bytes_read) == (4, 6, 9, 7)

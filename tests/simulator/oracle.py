@@ -200,7 +200,7 @@ class Oracle(Watcher):
         version = object_names.parse_version(name)
         if version is None:
             return
-        snapshot = codec.decode_snapshot(data, name=name, pending=True)
+        snapshot = codec.decode_snapshot(data, name=name)
         if self.removed_tables and self._is_stray(snapshot):
             if snapshot.parent_digest in self.strays.values():
                 self.fail(f"{actor} built version {version} on what a job of another table had left [LY10] [LY14]")
