@@ -87,7 +87,7 @@ def test_no_commit_writes_a_head_that_no_reader_accepts(tmp_path: Path, monkeypa
     """The table would be gone, after an acknowledgement. [OB4]"""
     mc.write(pa.table({"x": [0]}), tmp_path / "t")
     monkeypatch.setattr(codec, "MAX_RAW_BYTES", 100_000)
-    with pytest.raises(mc.errors.UsageError, match="nothing was committed"):
+    with pytest.raises(mc.errors.UsageError, match="more than readers accept; nothing was committed. Use fewer"):
         mc.write(pa.table({"x": [1]}), tmp_path / "t", watermarks={f"source {n:0100}": (0, 1) for n in range(2_000)})
     assert mc.Table(tmp_path / "t").dataset().to_table()["x"].to_pylist() == [0]
     head = open_head(open_store(tmp_path / "t")).snapshot
