@@ -56,9 +56,9 @@ from ..format.object_names import UnsafePathError, check_path
 from ..format.partitioning import folder_values, parse
 from ..format.transforms import maker, partition_fields, source_of
 from ..format.values import (
-    FIELD_ID,
     SPARK_SCHEMA,
     Conformer,
+    field_id,
     from_arrow,
     is_list,
     is_plain_variant,
@@ -412,7 +412,7 @@ def read_facts(
 def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
     """UsageError for a delete file of Iceberg: its rows are no rows of a table, but say which rows
     of other files are deleted. [AF1] [AF2]"""
-    ids = {_field_id(column) for column in file.schema_arrow}
+    ids = {field_id(column) for column in file.schema_arrow}
     kind = (file.metadata.metadata or {}).get(b"delete-type")
     if kind in (b"position", b"equality") or ids >= _DELETE_IDS:
         raise UsageError(
@@ -652,7 +652,7 @@ class _Candidate:
         seen = set()
         for member in members:
             path = (*parent, member.name)
-            bearer = by_id.get(_field_id(member) or 0)
+            bearer = by_id.get(field_id(member) or 0)
             if bearer is not None and bearer.file_name != member.name:
                 raise self._mismatch(
                     path, f"carries the field id of the table's {show_path((*parent, bearer.name))}"
@@ -817,11 +817,6 @@ def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
             return _may_break_promise(type.item_field, wanted.type.value)
         case _:
             return False
-
-
-def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(FIELD_ID, b"")
-    return int(text) if text.isdigit() else None
 
 
 # Computes one schema for untracked files: the union of their columns, if every file can be read

@@ -39,7 +39,7 @@ from manifestcommit.filter.predicate import (
     StartsWith,
     Unknown,
 )
-from manifestcommit.format.values import is_number
+from manifestcommit.format.values import is_binary, is_number, is_text
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -580,7 +580,7 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return _fitting(pa.array([scalar.as_py()])[0], kind)
     if is_number(given) and is_number(kind):
         return _number(scalar, kind)
-    if any(same(given) and same(kind) for same in (t.is_boolean, _is_text, _is_bytes)):
+    if any(same(given) and same(kind) for same in (t.is_boolean, is_text, is_binary)):
         return scalar.as_py()
     if (t.is_date32(given) or t.is_timestamp(given)) and (
         t.is_date32(kind) or t.is_timestamp(kind)
@@ -653,19 +653,3 @@ def _micros(scalar: pa.Scalar) -> int:
     if rest:
         raise _UnclearError("a literal with parts of a microsecond")
     return int(whole * times)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_binary(kind)
-        or t.is_large_binary(kind)
-        or t.is_fixed_size_binary(kind)
-        or t.is_binary_view(kind)
-    )

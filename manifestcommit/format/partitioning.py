@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 
 from ..errors import UsageError
+from .evolution import find_column
 from .fields import (
     EXACT,
     INTEGERS,
@@ -99,10 +100,10 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         call = None if exact or not isinstance(name, str) else parse_call(name)
         if call is not None:
             function, width, column = call
-            field = _column(schema.fields, column, "partition_by")
+            field = find_column(schema, column, "partition_by: the table")
             ids.append(of_column(field, function, width).id)
             continue
-        field = _column(schema.fields, name, "partition_by")
+        field = find_column(schema, str(name), "partition_by: the table")
         if not _can_partition(field.type):
             raise UsageError(
                 f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
@@ -173,10 +174,10 @@ def parse_static(
     overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
     The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
     """
-    fields = partition_fields(schema, partition_by)
+    columns = Schema(fields=partition_fields(schema, partition_by))
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
-        field = _column(fields, name, "overwrite")
+        field = find_column(columns, str(name), "overwrite: the partitioning")
         if field.id in static:
             raise UsageError(f"overwrite names the column {field.name!r} twice.")
         try:
@@ -205,21 +206,6 @@ def value_text(value: WireValue, type: FieldType) -> str:
 
 def _can_partition(type: FieldType) -> bool:
     return isinstance(type, str) and (type in _PARTITION_TYPES or decimal_parts(type) is not None)
-
-
-def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
-    """The column of that name, else in any case: names are unique regardless of it."""
-    for same in (
-        lambda field: field.name == name,
-        lambda field: field.name.lower() == str(name).lower(),
-    ):
-        column = next(filter(same, fields), None)
-        if column is not None:
-            return column
-    known = ", ".join(repr(field.name) for field in fields[:20]) or "none"
-    raise UsageError(
-        f"{argument}: there is no column {shown(name)} to choose from; there are: {known}."
-    )
 
 
 def _component(field: Field, value: WireValue) -> str:
@@ -442,7 +428,7 @@ def by_content(
 
 def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
     """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
-    patterns = tuple(by_content(touched).values())
+    patterns = dedupe(touched)
     return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
 
 
@@ -457,11 +443,14 @@ def first_overlap(
 class Matcher:
     """Tests quickly whether a partition, or another pattern, overlaps any of many patterns."""
 
+    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type:
+    # values need no tags of their types.
+
     def __init__(self, patterns: Iterable[PartitionPattern]) -> None:
         self._by_ids: dict[tuple[int, ...], set[tuple[WireValue, ...]]] = {}
         for pattern in patterns:
             ids = tuple(sorted(pattern))
-            self._by_ids.setdefault(ids, set()).add(_exact(pattern[field_id] for field_id in ids))
+            self._by_ids.setdefault(ids, set()).add(tuple(pattern[field_id] for field_id in ids))
 
     @property
     def everything(self) -> bool:
@@ -472,7 +461,7 @@ class Matcher:
         """Whether the patterns cover this partition, given with a value for every id; one by other
         ids, of a former partitioning, covers none. [CF9]"""
         return any(
-            _exact(partition[field_id] for field_id in ids) in values
+            tuple(partition[field_id] for field_id in ids) in values
             for ids, values in self._by_ids.items()
             if all(field_id in partition for field_id in ids)
         )
@@ -481,17 +470,11 @@ class Matcher:
         """Whether some partition matches both one of these patterns and `other`."""
         for ids, values in self._by_ids.items():
             if all(field_id in other for field_id in ids):
-                if _exact(other[field_id] for field_id in ids) in values:
+                if tuple(other[field_id] for field_id in ids) in values:
                     return True
                 continue
             common = [index for index, field_id in enumerate(ids) if field_id in other]
-            wanted = _exact(other[ids[index]] for index in common)
+            wanted = tuple(other[ids[index]] for index in common)
             if any(tuple(value[index] for index in common) == wanted for value in values):
                 return True
         return False
-
-
-def _exact(values: Iterable[WireValue]) -> tuple[WireValue, ...]:
-    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type.
-    # So no type tag is needed.
-    return tuple(values)

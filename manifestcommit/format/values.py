@@ -505,21 +505,25 @@ def exactly(numbers: pa.Array, target: pa.DataType) -> pa.Array:
     return numbers.cast(target)
 
 
+def is_text(type: pa.DataType) -> bool:
+    """True for all types of text of Arrow."""
+    return type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_binary(type: pa.DataType) -> bool:
+    """True for all types of bytes of Arrow."""
+    plain = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return type in plain or bool(pa.types.is_fixed_size_binary(type))
+
+
 def _is_same_kind(source: pa.DataType, type: str) -> bool:
     """True if a checked cast keeps every value that the target can hold. Whether it can hold a
     value is the cast's check. Numbers are `exactly`'s."""
     types = pa.types
     if type == "string":
-        return bool(
-            types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
-        )
+        return is_text(source)
     if type == "binary":
-        views = (
-            types.is_large_binary(source)
-            or types.is_binary_view(source)
-            or types.is_fixed_size_binary(source)
-        )
-        return bool(types.is_binary(source) or views)
+        return is_binary(source)
     if type == "date":
         return bool(types.is_date(source))
     if type in MOMENTS:
@@ -566,7 +570,7 @@ def is_plain_variant(type: pa.DataType) -> bool:
     return (
         pa.types.is_struct(type)
         and sorted(field.name for field in type) == ["metadata", "value"]
-        and all(_is_same_kind(field.type, "binary") for field in type)
+        and all(is_binary(field.type) for field in type)
     )
 
 
