@@ -52,7 +52,6 @@ _COMPARISONS: dict[str, Op] = {
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 100  # of nested calls, except one long chain of `&` or `|`
 _MAX_TEXT = 300
-_EPOCH = datetime(1970, 1, 1)
 _UNREADABLE = (
     pa.ArrowException,
     struct.error,
@@ -62,7 +61,6 @@ _UNREADABLE = (
     AttributeError,
     NotImplementedError,
 )
-_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def parse_expression(
@@ -587,35 +585,21 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
     ):
         return _moment(scalar, kind)
     if t.is_duration(given) and t.is_duration(kind):
-        return timedelta(microseconds=_micros(scalar))
+        return timedelta(microseconds=scalar.cast(pa.duration("us")).value)
     raise _UnclearError(f"a literal of type {given} against a column of type {kind}")
 
 
 def _number(scalar: pa.Scalar, kind: pa.DataType) -> int | float | Decimal:
     t, value = pa.types, scalar.as_py()
     value = float(value) if t.is_float16(scalar.type) else value
-    if t.is_integer(kind):
-        if isinstance(value, float) and abs(value) >= 2**53 and math.isfinite(value):
-            raise _UnclearError("a float literal so large that it is equal to several integers")
-        if isinstance(value, Decimal) and value != int(value):
-            return _between_integers(value)
-        return int(value) if not isinstance(value, float) or value.is_integer() else value
-    if t.is_floating(kind):
+    if t.is_floating(kind) and not isinstance(value, float):
         # Arrow's own cast: it refuses an integer without an exact float, and rounds decimals as
         # Arrow does.
-        return (
-            float(scalar.cast(pa.float64() if t.is_decimal(scalar.type) else kind).as_py())
-            if not isinstance(value, float)
-            else value
-        )
-    return value
-
-
-def _between_integers(value: Decimal) -> float:
-    """To an integer column, every number between two integers compares the same."""
-    if abs(value) >= 2**52:
-        raise _UnclearError("a decimal literal between integers that a float cannot distinguish")
-    return math.floor(value) + 0.5
+        return float(scalar.cast(pa.float64() if t.is_decimal(scalar.type) else kind).as_py())
+    is_whole = t.is_integer(kind) and math.isfinite(value) and value == int(value)
+    if is_whole and isinstance(value, float) and abs(value) >= 2**53:
+        raise _UnclearError("a float literal so large that it is equal to several integers")
+    return int(value) if is_whole else value
 
 
 def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:
@@ -631,25 +615,13 @@ def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:
 
 
 def _moment(scalar: pa.Scalar, kind: pa.DataType) -> date | datetime:
-    t = pa.types
-    if t.is_date32(scalar.type):
-        day: date = scalar.as_py()
-        midnight = datetime(
-            day.year, day.month, day.day, tzinfo=UTC if t.is_timestamp(kind) and kind.tz else None
-        )
-        return midnight if t.is_timestamp(kind) else day
-    moment = _EPOCH + timedelta(microseconds=_micros(scalar))
+    """A day or a time as one of the column's, where both are of one zone and it stays the same."""
+    t, zone = pa.types, getattr(kind, "tz", None)
+    is_one = t.is_date32(scalar.type) or (scalar.type.tz is None) == (zone is None)
+    made = scalar.cast(kind if t.is_date32(kind) else pa.timestamp("us", zone))
+    if not is_one or made.cast(scalar.type) != scalar:
+        raise _UnclearError(f"a literal of type {scalar.type} against a column of type {kind}")
     if t.is_date32(kind):
-        if scalar.type.tz is None and moment == datetime(moment.year, moment.month, moment.day):
-            return moment.date()
-    elif (scalar.type.tz is None) == (kind.tz is None):
-        return moment.replace(tzinfo=UTC) if kind.tz else moment
-    raise _UnclearError(f"a literal of type {scalar.type} against a column of type {kind}")
-
-
-def _micros(scalar: pa.Scalar) -> int:
-    times, parts = _UNITS[scalar.type.unit]
-    whole, rest = divmod(scalar.value, parts)
-    if rest:
-        raise _UnclearError("a literal with parts of a microsecond")
-    return int(whole * times)
+        return made.as_py()
+    moment = datetime(1970, 1, 1) + timedelta(microseconds=made.value)
+    return moment if zone is None else moment.replace(tzinfo=UTC)
