@@ -144,7 +144,7 @@ def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
     unknown extensions, and all else that no table type holds.
     """
     draw = unique_ids(new_id)
-    result = Schema(fields=tuple(_from_field(field, draw, ()) for field in schema))
+    result = Schema(fields=tuple(_from_field(field, draw) for field in schema))
     check_schema(result)
     return result
 
@@ -237,34 +237,29 @@ def arrow_type(type: FieldType, *, physical: bool = True, ids: bool = True) -> p
     raise UnsupportedTypeError(f"The type {type!r} is unknown to this release.")
 
 
-def _from_field(
-    field: pa.Field, new_id: Callable[[], int], parent: tuple[str, ...], name: str | None = None
-) -> Field:
-    name = field.name if name is None else name
-    id = new_id()
-    type = _from_type(field.type, new_id, (*parent, name))
+def _from_field(field: pa.Field, new_id: Callable[[], int], name: str | None = None) -> Field:
+    id = new_id()  # before those inside it
     return Field(
         id=id,
-        name=name,
-        type=type,
+        name=field.name if name is None else name,
+        type=_from_type(field.type, new_id),
         nullable=field.nullable,
         metadata=_spark_metadata(field.metadata),
     )
 
 
-def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ...]) -> FieldType:
+def _from_type(type: pa.DataType, new_id: Callable[[], int]) -> FieldType:
+    """The type; one that no table holds by its name, which `check_schema` refuses."""
     type = plain_type(type)
     if is_variant(type):
         return "variant"
     if pa.types.is_struct(type):
-        return StructType(
-            fields=tuple(_from_field(type.field(i), new_id, path) for i in range(type.num_fields))
-        )
+        return StructType(fields=tuple(_from_field(field, new_id) for field in type))
     if is_list(type):
-        return ArrayType(element=_from_field(type.value_field, new_id, path, "element"))
+        return ArrayType(element=_from_field(type.value_field, new_id, "element"))
     if pa.types.is_map(type):
-        key = _from_field(type.key_field.with_nullable(False), new_id, path, "key")
-        return MapType(key=key, value=_from_field(type.item_field, new_id, path, "value"))
+        key = _from_field(type.key_field.with_nullable(False), new_id, "key")
+        return MapType(key=key, value=_from_field(type.item_field, new_id, "value"))
     if (name := _FROM_ARROW.get(type)) is not None:
         return name
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
@@ -273,16 +268,8 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ..
         try:
             return "timestamp_ntz" if type.tz is None else "timestamp"
         except UnicodeDecodeError:  # a damaged schema may name a zone that is not text
-            raise UnsupportedTypeError(
-                f"Column {show_path(path)} is a timestamp whose time zone is not UTF-8. Write it "
-                "again with the name of a time zone, such as UTC."
-            ) from None
-    if pa.types.is_fixed_size_binary(type):
-        return "binary"
-    raise UnsupportedTypeError(
-        f"Column {show_path(path)} has the Arrow type {type}, which cannot be stored so that every "
-        "reader gets it back. Cast it to a supported type or drop it before writing."
-    )
+            return "timestamp in a time zone whose name is not UTF-8"
+    return "binary" if pa.types.is_fixed_size_binary(type) else str(type)
 
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
