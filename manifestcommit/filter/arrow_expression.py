@@ -622,6 +622,7 @@ def _moment(scalar: pa.Scalar, kind: pa.DataType) -> date | datetime:
     if not is_one or made.cast(scalar.type) != scalar:
         raise _UnclearError(f"a literal of type {scalar.type} against a column of type {kind}")
     if t.is_date32(kind):
-        return made.as_py()
+        day: date = made.as_py()
+        return day
     moment = datetime(1970, 1, 1) + timedelta(microseconds=made.value)
     return moment if zone is None else moment.replace(tzinfo=UTC)

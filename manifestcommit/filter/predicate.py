@@ -10,7 +10,6 @@ There is no third vector for null: And, Or and Not turn a null into something el
 value in its place would do the same, so a null never makes a whole true that neither true nor false
 in its place makes true. Operators that test for null take a column, never a predicate.
 
-`spell_predicate` writes one as JSON, for options of Spark: decoding it runs no code [SE2].
 `partitions_of` has the partitions that a change reads which selects rows by one [CF16].
 """
 
@@ -37,9 +36,9 @@ from ..format.fields import (
     EXACT,
     INTEGERS,
     MAX_FIELD_ID,
-    MOMENTS,
     WIDE,
     Field,
+    FieldType,
     Schema,
     WireValue,
     decimal_parts,
@@ -48,7 +47,7 @@ from ..format.fields import (
 )
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.transforms import partition_fields
-from ..format.values import after_prefix, decode, encode
+from ..format.values import after_prefix, arrow_type, decode, from_array
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -582,7 +581,6 @@ def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
 # more alternatives than this are recorded as "the whole table", to keep work and record small
 MAX_PATTERNS = 1_000
 _EVERYTHING: tuple[PartitionPattern, ...] = ({},)
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def partitions_of(
@@ -651,42 +649,33 @@ def _both(
 
 def _equal(field: Field, values: Sequence[Any]) -> tuple[PartitionPattern, ...]:
     """The partitions whose value is one of these; everything, if an engine would cast first."""
-    wires = [_wire(value, field) for value in values if value is not None]
-    if any(wire is None for wire in wires):
+    known = [value for value in values if value is not None]
+    # An engine first casts values of several types to one.
+    if has_own_order(field) or len({type(value) for value in known}) > 1:
         return _EVERYTHING
-    return dedupe({field.id: wire} for wire in wires)
+    wires = [_wire(value, field) for value in known]
+    return _EVERYTHING if None in wires else dedupe({field.id: wire} for wire in wires)
 
 
 def _wire(value: Any, field: Field) -> WireValue:
     """The value as entries hold it; None if it is not certainly a value of the column's type."""
-    if has_own_order(field):
-        return None
-    if field.type == "date" and isinstance(value, str) and _DAY.fullmatch(value):
-        try:  # every engine reads such a text beside a date in this way
-            value = date.fromisoformat(value)
-        except ValueError:
-            return None
-    kind = "decimal" if isinstance(field.type, str) and decimal_parts(field.type) else field.type
-    if type(value) is not _PYTHON.get(str(kind)):
-        return None
-    if isinstance(value, datetime) and (value.tzinfo is None) != (field.type == "timestamp_ntz"):
+    ends = ends_of(value, arrow_type(field.type))
+    if ends is None or ends[0] != ends[1]:
         return None
     try:
-        return encode(value, field.type)
-    # no value of the column can equal it, but engines differ in how they compare the two
-    except UsageError:
+        return from_array(array_of(ends[0], field.type), field.type)[0]
+    except (pa.ArrowException, ValueError, OverflowError):  # out of the range, or no Unicode
         return None
 
 
-_PYTHON: dict[str, type] = {
-    "boolean": bool,
-    **dict.fromkeys(INTEGERS, int),
-    "string": str,
-    "binary": bytes,
-    "date": date,
-    **dict.fromkeys(MOMENTS, datetime),
-    "decimal": Decimal,
-}
+def array_of(plain: Any, type: FieldType) -> pa.Array:
+    """A value, as bounds are compared, in the type of its column."""
+    kind = arrow_type(type)
+    if pa.types.is_decimal(kind):
+        return pa.array([WIDE.plus(plain)], kind)
+    if pa.types.is_date32(kind):
+        return pa.array([plain], pa.int32()).cast(kind)
+    return pa.array([plain], _plain(kind)).cast(kind)
 
 
 # The key columns of a merge (upsert), and where a table may hold a row with one of the source's

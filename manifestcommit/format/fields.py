@@ -787,7 +787,12 @@ def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
 
     physical: use the names in data files.
     """
-    return _to_struct(schema.fields, physical)
+    return _to_struct(map(_as_in_files, schema.fields) if physical else schema.fields)
+
+
+def _as_in_files(field: Field) -> Field:
+    metadata = rename_metadata(field.metadata, field.name, field.file_name)
+    return msgspec.structs.replace(field, name=field.file_name, metadata=metadata)
 
 
 def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -884,38 +889,31 @@ def unpadded(schema: Schema) -> Schema:
     return map_fields(schema, plain)
 
 
-def _to_struct(fields: tuple[Field, ...], physical: bool) -> dict[str, Any]:
-    return {"type": "struct", "fields": [_to_field(field, physical) for field in fields]}
-
-
-def _to_field(field: Field, physical: bool) -> dict[str, Any]:
-    name = field.file_name if physical else field.name
+def _to_struct(fields: Iterable[Field]) -> dict[str, Any]:
     return {
-        "name": name,
-        "type": _to_type(field.type, physical),
-        "nullable": True,
-        # a copy, because pyspark's StructField.fromJson removes the collations from its argument
-        "metadata": copy.deepcopy(rename_metadata(field.metadata, field.name, name)),
+        "type": "struct",
+        "fields": [
+            {
+                "name": field.name,
+                "type": _to_type(field.type),
+                "nullable": True,
+                # a copy: pyspark's StructField.fromJson removes the collations from its argument
+                "metadata": copy.deepcopy(field.metadata),
+            }
+            for field in fields
+        ],
     }
 
 
-def _to_type(type: FieldType, physical: bool) -> Any:
+def _to_type(type: FieldType) -> Any:
     match type:
         case StructType():
-            return _to_struct(type.fields, physical)
+            return _to_struct(type.fields)
         case ArrayType():
-            element = _to_type(type.element.type, physical)
-            return {
-                "type": "array",
-                "elementType": element,
-                "containsNull": True,
-            }
+            element = _to_type(type.element.type)
+            return {"type": "array", "elementType": element, "containsNull": True}
         case MapType():
-            return {
-                "type": "map",
-                "keyType": _to_type(type.key.type, physical),
-                "valueType": _to_type(type.value.type, physical),
-                "valueContainsNull": True,
-            }
+            key, value = _to_type(type.key.type), _to_type(type.value.type)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
         case _:
             return type

@@ -253,7 +253,7 @@ def _false_records(snapshot: Snapshot) -> Iterator[Problem]:
         if not 1 <= named.version <= snapshot.version:
             text = f"its tag {tag!r} names version {named.version}, which does not exist"
             yield "tag_dangles", text
-    added = [each.added for each in (*snapshot.added, *snapshot.manifests)]
+    added = [entry.added for entry in snapshot.added] + [ref.added for ref in snapshot.manifests]
     if (latest := max(added, default=0)) > snapshot.version:
         yield "record_false", f"it lists what version {latest} added, which is above it"
     if snapshot.version == 1:

@@ -95,9 +95,12 @@ class Sides(NamedTuple):
 Rule = Callable[[Snapshot, Any, Inputs], Sides | None]
 
 
-def find_conflict(head: Snapshot, change: Change, inputs: Inputs) -> Conflict | None:
-    """Return the first rule that the change breaks on `head`; None: it breaks none. [CF1]"""
-    for rule in RULES[type(change)]:
+def find_conflict(
+    head: Snapshot, change: Change, inputs: Inputs, rules: Sequence[Rule] = ()
+) -> Conflict | None:
+    """Return the first rule that the change breaks on `head`; None: it breaks none. rules: those to
+    ask, else all of its kind. [CF1]"""
+    for rule in rules or RULES[type(change)]:
         if (sides := rule(head, change, inputs)) is not None:
             return Conflict(**sides._asdict() | {"rule": sides.rule or rule.__name__})
     return None
