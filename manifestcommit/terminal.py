@@ -184,19 +184,10 @@ _WIDTH = 80  # where a terminal does not say
 # What a column of one of these names says is coloured: never a value of the table's own.
 _STATES = ("state", "status", "result", "severity")
 _STYLES = {
-    "passed": "green",
-    "committed": "green",
-    "already committed": "green",
-    "prepared": "cyan",
-    "published": "cyan",
-    "running": "cyan",
-    "aborted": "yellow",
-    "fenced": "yellow",
-    "forgotten": "yellow",
-    "unclear": "yellow",
-    "warning": "yellow",
-    "failed": "red",
-    "damage": "red",
+    **dict.fromkeys(("passed", "committed", "already committed"), "green"),
+    **dict.fromkeys(("prepared", "published", "running"), "cyan"),
+    **dict.fromkeys(("aborted", "fenced", "forgotten", "unclear", "warning"), "yellow"),
+    **dict.fromkeys(("failed", "damage"), "red"),
 }
 
 

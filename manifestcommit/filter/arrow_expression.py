@@ -39,7 +39,7 @@ from manifestcommit.filter.predicate import (
     StartsWith,
     Unknown,
 )
-from manifestcommit.format.values import is_binary, is_number, is_text
+from manifestcommit.format.values import is_binary, is_number, is_text, python_value
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -154,28 +154,13 @@ def _spelled(node: _Node) -> str:
         case _Column(path=path):
             return repr(path)
         case _Literal(scalar=scalar):
-            return f"{scalar.type} {value_text(scalar)}"
+            return f"{scalar.type} {python_value(scalar)!r}"
         case _Call(name=name, args=args, options=options):
             given = [
-                f"{option}={options[option].type} {value_text(options[option])}"
+                f"{option}={options[option].type} {python_value(options[option])!r}"
                 for option in sorted(options)
             ]
             return f"{name}({', '.join([*map(_spelled, args), *given])})"
-
-
-def value_text(scalar: pa.Scalar) -> str:
-    """A value as text, one that Python cannot hold, too."""
-    try:
-        return repr(scalar.as_py())
-    except (OverflowError, ValueError):  # a day or a text that Python cannot hold
-        return _raw_text(scalar)
-
-
-def _raw_text(scalar: pa.Scalar) -> str:
-    """A value that Python cannot hold, as the number or the bytes that it is."""
-    if pa.types.is_string(scalar.type) or pa.types.is_large_string(scalar.type):
-        return repr(scalar.as_buffer().to_pybytes())
-    return repr(pa.array([scalar], scalar.type).view(f"int{scalar.type.bit_width}")[0].as_py())
 
 
 # --- The pickled form -----------------------------------------------------------------------------

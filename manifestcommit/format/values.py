@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -754,20 +755,21 @@ def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(table.to_pylist())
     except (OverflowError, ValueError):
-        columns = [_each(column) for column in table.columns]
+        columns = [[python_value(scalar) for scalar in column] for column in table.columns]
         names = table.schema.names
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _each(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = []
-    for at in range(len(column)):
-        try:
-            values.append(column[at].as_py())
-        except (OverflowError, ValueError):
-            number = getattr(column[at], "value", None)
-            values.append(number if isinstance(number, int) else str(column.slice(at, 1)))
-    return values
+def python_value(scalar: pa.Scalar) -> Any:
+    """A value of Python; one that Python cannot hold as the number or the bytes that it is, a
+    nested one as text."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if is_text(scalar.type):
+            return scalar.as_buffer().to_pybytes()
+        number = getattr(scalar, "value", None)
+        return number if isinstance(number, int) else str(pa.array([scalar], scalar.type))
 
 
 def integer_range(type: FieldType) -> tuple[int, int] | None:
@@ -945,18 +947,13 @@ def _moment(micros: int) -> datetime | int:
         return micros
 
 
-def _timestamp_wire(value: Any) -> int | None:
+def _moment_wire(value: Any, has_zone: bool) -> int | None:
     if not isinstance(value, datetime):
         return _interval_wire(value)
-    if value.tzinfo is None or value.utcoffset() is None:
+    if (value.utcoffset() is not None) != has_zone:
         return None
-    return _whole_micros(value, value.astimezone(UTC).replace(tzinfo=None) - _EPOCH)
-
-
-def _timestamp_ntz_wire(value: Any) -> int | None:
-    if not isinstance(value, datetime):
-        return _interval_wire(value)
-    return None if value.tzinfo is not None else _whole_micros(value, value - _EPOCH)
+    plain = value.astimezone(UTC) if has_zone else value
+    return _whole_micros(value, plain.replace(tzinfo=None) - _EPOCH)
 
 
 def _interval_wire(value: Any) -> int | None:
@@ -975,8 +972,8 @@ _ENCODERS: dict[str, Callable[[Any], WireValue]] = {
     "double": _float_wire,
     "binary": _binary_wire,
     "date": _date_wire,
-    "timestamp": _timestamp_wire,
-    "timestamp_ntz": _timestamp_ntz_wire,
+    "timestamp": partial(_moment_wire, has_zone=True),
+    "timestamp_ntz": partial(_moment_wire, has_zone=False),
     "interval": _interval_wire,
 }
 
