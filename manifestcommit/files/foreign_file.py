@@ -60,6 +60,7 @@ from ..format.values import (
     Conformer,
     field_id,
     from_arrow,
+    has_required,
     is_list,
     is_plain_variant,
     plain_type,
@@ -583,7 +584,7 @@ class _Candidate:
         self._check_variants()
         for field in self._schema.fields:
             if field.file_name in self._inside:
-                self._check_nulls(field, self._inside[field.file_name])
+                self._check_nulls(field)
 
     def _check_variants(self) -> None:
         """Check that no struct of the table is a variant in the file, which Arrow shows as a struct
@@ -708,8 +709,8 @@ class _Candidate:
             return False
         return read_as == wanted or can_widen(read_as, wanted)
 
-    def _check_nulls(self, field: Field, member: pa.Field) -> None:
-        if not _may_break_promise(member, field):
+    def _check_nulls(self, field: Field) -> None:
+        if field.nullable and not has_required(field.type):
             return
         if isinstance(field.type, str) and field.type != "variant":
             stats = self._stats(field)
@@ -796,27 +797,6 @@ def _remedy(type: pa.DataType) -> str:
         ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, "
         "adopt(rewrite=True) writes the rows of such files into new ones"
     )
-
-
-def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
-    """True if the file's own schema allows a null where the table's does not."""
-    if member.nullable and not wanted.nullable:
-        return True
-    type = plain_type(member.type)
-    match wanted.type:
-        case StructType():
-            inside = {child.name: child for child in type}
-            return any(
-                _may_break_promise(inside[field.file_name], field)
-                for field in wanted.type.fields
-                if field.file_name in inside
-            )
-        case ArrayType():
-            return _may_break_promise(type.value_field, wanted.type.element)
-        case MapType():
-            return _may_break_promise(type.item_field, wanted.type.value)
-        case _:
-            return False
 
 
 # Computes one schema for untracked files: the union of their columns, if every file can be read

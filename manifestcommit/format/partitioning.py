@@ -285,9 +285,7 @@ def _from_text(text: str, type: FieldType) -> Any:
 # Reads Hive-style folders that other programs wrote: the partition values of the files below
 # them, typed as Spark infers them where their names follow from the typed values.
 
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
+_INFERRED = ("integer", "long", f"decimal({MAX_PRECISION},0)", "date", "timestamp_ntz")
 _DIGITS = {"integer": 10, "long": 20}
 
 
@@ -355,26 +353,13 @@ def agrees(
 
 
 def _kind(text: str) -> str:
-    if _INTEGER.fullmatch(text):
-        number = int(text) if len(text) <= 39 else 10**39
-        if len(text) <= 39 and str(number) != text:
-            return "string"  # 01234 would become 1234
-        if -(2**31) <= number < 2**31:
-            return "integer"
-        if -(2**63) <= number < 2**63:
-            return "long"
-        digits = len(str(abs(number)))
-        return f"decimal({digits},0)" if digits <= MAX_PRECISION else "string"
-    try:
-        if _DATE.fullmatch(text):
-            date.fromisoformat(text)
-            return "date"
-        if _TIMESTAMP.fullmatch(text) and not (text[-1] == "0" and "." in text):
-            datetime.fromisoformat(text)
-            return "timestamp_ntz"
-    except ValueError:  # such as February 30
-        pass
-    return "string"
+    """The first type of which this text is exactly what a folder of a value shows."""
+    for kind in _INFERRED:
+        with suppress(UsageError):
+            if value_text(_parse(text, kind), kind) == text:
+                is_decimal = kind.startswith("decimal")
+                return f"decimal({len(text.lstrip('-'))},0)" if is_decimal else kind
+    return "string"  # among others 01234, which would become 1234
 
 
 def _wider(one: str | None, other: str) -> str:

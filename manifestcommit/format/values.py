@@ -383,7 +383,7 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
                 "it. Decode it with its own encoding, or store the bytes in a binary column."
             )
         return result
-    if array.type == target and not _has_required(type) and _is_valid(array):
+    if array.type == target and not has_required(type) and _is_valid(array):
         return array
     match type:
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
@@ -430,8 +430,13 @@ def _decoded(array: pa.Array) -> pa.Array:
             return array
 
 
-def _has_required(type: FieldType) -> bool:
-    return any(not member.nullable or _has_required(member.type) for member in members(type))
+def has_required(type: FieldType) -> bool:
+    """True if something inside may not be null, but for keys of maps, which never are in Arrow."""
+    keys = (type.key,) if isinstance(type, MapType) else ()
+    return any(
+        (not inner.nullable and inner not in keys) or has_required(inner.type)
+        for inner in members(type)
+    )
 
 
 def _primitive(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa.Array:

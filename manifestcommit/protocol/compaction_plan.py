@@ -117,19 +117,10 @@ def _group(members: Sequence[SmallFile], target: int) -> Group:
     )
 
 
-def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[tuple[Group, ...]]:
+def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[list[Group]]:
     """Split the groups into commits, in order. What is committed stays in any case. [GC11]"""
-    batch: list[Group] = []
-    for group in groups:
-        if batch and (
-            len(batch) >= budgets.batch_groups
-            or sum(earlier.bytes for earlier in batch) + group.bytes > budgets.batch_bytes
-        ):
-            yield tuple(batch)
-            batch = []
-        batch.append(group)
-    if batch:
-        yield tuple(batch)
+    sized = ((group, group.bytes) for group in groups)
+    return pack_bins(sized, budgets.batch_bytes, budgets.batch_groups)
 
 
 def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
