@@ -16,7 +16,6 @@ in its place makes true. Operators that test for null take a column, never a pre
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -417,13 +416,6 @@ class _Span(NamedTuple):
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-# Engines compare a date, a time without zone and a time with zone in a session time zone that is
-# unknown here (at most 18 h from UTC), and may compare text as text: two days cover all of that.
-_ZONE_DOUBT = timedelta(days=2)
-_DATE_TEXT = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?", re.ASCII)
-# up to here every integer is an exact float
-_SAFE_INT = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 _Number: TypeAlias = int | float | Decimal
 _LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
 
@@ -478,7 +470,7 @@ def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
         if t.is_integer(kind):
             return _integer_ends(value)
         if t.is_floating(kind):
-            return _float_ends(value, kind)
+            return (value, value) if isinstance(value, float) else None
         return _decimal_ends(value, kind) if t.is_decimal(kind) else None
     if t.is_date32(kind) or t.is_timestamp(kind):
         return _time_ends(value, kind)
@@ -497,18 +489,6 @@ def _integer_ends(value: _Number) -> tuple[int, int] | None:
     if isinstance(value, Decimal) and not _fits(value, _LONG_DIGITS, 0):
         return None
     return math.floor(value), math.ceil(value)
-
-
-def _float_ends(value: _Number, kind: pa.DataType) -> tuple[float, float] | None:
-    if isinstance(value, float):
-        return value, value
-    if isinstance(value, int) and abs(value) <= _SAFE_INT[kind]:
-        return float(value), float(value)
-    return (
-        _around(float(value))
-        if isinstance(value, Decimal) and abs(value) < Decimal("1e300")
-        else None
-    )
 
 
 def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] | None:
@@ -555,25 +535,15 @@ def _around(value: float) -> tuple[float, float]:
 
 
 def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
-    if isinstance(value, str):
-        wanted = _DATE_TEXT if pa.types.is_date32(kind) else _TIME_TEXT
-        try:
-            value = datetime.fromisoformat(value) if wanted.fullmatch(value) else None
-        except ValueError:
-            return None
-        exact = pa.types.is_date32(kind)
-    elif isinstance(value, datetime):
-        exact = pa.types.is_timestamp(kind) and (value.tzinfo is None) == (kind.tz is None)
-    else:
-        exact = pa.types.is_date32(kind)
-    if not isinstance(value, date):
+    """Of a day for days, of a time with or without a zone for such times: between others engines
+    cast in a session's time zone, or as text."""
+    if pa.types.is_date32(kind):
+        is_day = isinstance(value, date) and not isinstance(value, datetime)
+        return (value.toordinal() - _EPOCH.toordinal(),) * 2 if is_day else None
+    if not isinstance(value, datetime) or (value.tzinfo is None) != (kind.tz is None):
         return None
-    if not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    since = value.astimezone(UTC).replace(tzinfo=None) - _EPOCH if value.tzinfo else value - _EPOCH
-    doubt = timedelta() if exact else _ZONE_DOUBT
-    unit = timedelta(days=1) if pa.types.is_date32(kind) else _MICROSECOND
-    return (since - doubt) // unit, -(-(since + doubt) // unit)
+    plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return ((plain - _EPOCH) // _MICROSECOND,) * 2
 
 
 # --- The partitions that a condition reads ---
