@@ -290,17 +290,21 @@ def _leaf(node: _OfColumn, facts: _Facts, files: _Files) -> _Outcomes:
         case Compare(value=None):
             return _Outcomes(files.all(False), files.all(False))
         case Compare(op=op, value=value):
-            return _compare(op, _span(value, facts.type), facts)
+            return _compare(op, value, facts)
 
 
-def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
-    if literal is None:
+def _compare(op: Op, value: Any, facts: _Facts) -> _Outcomes:
+    span = _span(value, facts.type)
+    if span is None:
         return _Outcomes(facts.has_value, facts.has_value)
-    low, high, lower, upper = literal.low, literal.high, facts.bounds.min, facts.bounds.max
+    (low, high), lower, upper = span, facts.bounds.min, facts.bounds.max
     match op:
         case "=" | "!=":
-            true = _possible(_overlaps(literal, facts))
-            false = pc.invert(_all_equal(literal, facts))
+            near = pc.and_kleene(pc.less_equal(lower, high), pc.greater_equal(upper, low))
+            only = pc.and_kleene(pc.greater_equal(lower, low), pc.less_equal(upper, high))
+            true = _possible(near)
+            # no row differs where the bounds allow this one value only
+            false = pc.invert(pc.fill_null(only, False)) if low == high else facts.has_number
         case "<" | ">=":
             true, false = _possible(pc.less(lower, high)), _possible(pc.greater_equal(upper, low))
         case "<=" | ">":
@@ -315,25 +319,6 @@ def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
     if op != "!=":
         false = pc.or_(false, facts.has_nan)
     return _Outcomes(true, false)
-
-
-def _overlaps(literal: _Span, facts: _Facts) -> pa.BooleanArray:
-    """Files within whose bounds one of these values is; null: unknown."""
-    return pc.and_kleene(
-        pc.less_equal(facts.bounds.min, literal.high),
-        pc.greater_equal(facts.bounds.max, literal.low),
-    )
-
-
-def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
-    """Files whose bounds allow only this one value."""
-    if not literal.exact:
-        return pc.and_(facts.has_value, pc.invert(facts.has_value))
-    squeezed = pc.and_kleene(
-        pc.greater_equal(facts.bounds.min, literal.low),
-        pc.less_equal(facts.bounds.max, literal.high),
-    )
-    return pc.fill_null(squeezed, False)
 
 
 def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
@@ -390,28 +375,17 @@ def _count_up_to(ordered: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
-    literal = _span(prefix, facts.type)
-    if literal is None or not pa.types.is_string(facts.type):
+    span = _span(prefix, facts.type)
+    if span is None or not pa.types.is_string(facts.type):
         return _Outcomes(facts.has_value, facts.has_value)
     lower, upper = facts.bounds.min, facts.bounds.max
-    true, inside = pc.greater_equal(upper, literal.low), pc.greater_equal(lower, literal.low)
+    true, inside = pc.greater_equal(upper, span[0]), pc.greater_equal(lower, span[0])
     end = after_prefix(prefix)
     if end is not None:
         true = pc.and_kleene(true, pc.less(lower, end))
         inside = pc.and_kleene(inside, pc.less(upper, end))
     false = pc.invert(pc.fill_null(inside, False))
     return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
-
-
-class _Span(NamedTuple):
-    """A literal in the column's plain type: a range that holds it under every engine's cast."""
-
-    low: pa.Scalar
-    high: pa.Scalar
-
-    @property
-    def exact(self) -> bool:
-        return bool(self.low == self.high)
 
 
 _EPOCH = datetime(1970, 1, 1)
@@ -443,14 +417,15 @@ def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
     return pc.if_else(pc.is_nan(bounds), None, bounds) if pa.types.is_floating(plain) else bounds
 
 
-def _span(value: Any, kind: pa.DataType) -> _Span | None:
-    """The literal as a span for a column of this type; None if its comparison is uncertain."""
+def _span(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """A range, in the column's plain type, that holds the literal under every engine's cast; None
+    if its comparison is uncertain."""
     plain = _plain(kind)
     ends = None if plain is None else ends_of(value, kind)
     if ends is None:
         return None
     try:
-        return _Span(pa.scalar(ends[0], plain), pa.scalar(ends[1], plain))
+        return pa.scalar(ends[0], plain), pa.scalar(ends[1], plain)
     # out of the type's range, or a text that is not valid Unicode
     except (pa.ArrowException, ValueError, OverflowError):
         return None
