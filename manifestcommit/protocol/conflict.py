@@ -102,7 +102,8 @@ def find_conflict(
     ask, else all of its kind. [CF1]"""
     for rule in rules or RULES[type(change)]:
         if (sides := rule(head, change, inputs)) is not None:
-            return Conflict(**sides._asdict() | {"rule": sides.rule or rule.__name__})
+            name, mismatch = sides.rule or rule.__name__, sides.mismatch
+            return Conflict(rule=name, mine=sides.mine, winner=sides.winner, mismatch=mismatch)
     return None
 
 
