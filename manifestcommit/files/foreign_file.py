@@ -53,7 +53,6 @@ from ..format.fields import (
 )
 from ..format.manifest_table import footers_in
 from ..format.object_names import UnsafePathError, check_path
-from ..format.partitioning import folder_values, parse
 from ..format.transforms import maker, partition_fields, source_of
 from ..format.values import (
     SPARK_SCHEMA,
@@ -265,15 +264,13 @@ def inspect_file(
     job: str,
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
-    outside: bool = False,
     unknown: set[str] | None = None,
 ) -> Entry:
     """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
     an error that names the file. [AF1]
 
     The file's partition columns must be constant, and equal to `partition` (wire values) if given.
-    A file that lacks them is refused, because readers look for them only in files [DF4]; with
-    `outside` their values come from `partition` or else from the Hive-style folders of the path.
+    A file that lacks them is refused where it is not: readers would show null in them [DF4].
     With `unknown` it may have columns that the table does not have; their names are added to it.
     NaN counts and the digest stay unknown; the footer's is noted. It takes one or two ranged reads,
     and reads a column only if its statistics do not say whether it is constant or free of nulls.
@@ -289,8 +286,7 @@ def inspect_file(
         file = _Candidate(name, parquet, schema, partition_by)
         file.check_columns(unknown)
         values_of = tuple(
-            file.partition_value(index, path, partition, outside)
-            for index in range(len(partition_by))
+            file.partition_value(index, partition) for index in range(len(partition_by))
         )
         return Entry(
             path=path,
@@ -620,9 +616,7 @@ class _Candidate:
                 )
         return by_id
 
-    def partition_value(
-        self, index: int, path: str, given: tuple[WireValue, ...] | None, outside: bool
-    ) -> WireValue:
+    def partition_value(self, index: int, given: tuple[WireValue, ...] | None) -> WireValue:
         """The one value of the partition column in this file. [AF1]"""
         field = self._partition_fields[index]
         is_inside = source_of(self._schema, field.id).file_name in self._inside
@@ -636,14 +630,13 @@ class _Candidate:
                     f"holds {value!r} where the partition's value is {given[index]!r}",
                 )
             return value
-        if field.id > MAX_FIELD_ID and outside and given is not None and given[index] is None:
-            return None  # a column that the file does not have is null in it
-        if not outside or field.id > MAX_FIELD_ID:
+        # of a transform: a column that the file does not have is null in it
+        if given is None or (field.id > MAX_FIELD_ID and given[index] is not None):
             raise self._mismatch(
                 (field.file_name,),
                 "partitions the table and is not in the file, where readers look for it",
             )
-        return given[index] if given is not None else self._from_folder(field, path)
+        return given[index]
 
     def _check_members(
         self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
@@ -766,21 +759,6 @@ class _Candidate:
                 yield conformer.conform(pa.RecordBatch.from_arrays([array], names=[name])).column(0)
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
-
-    def _from_folder(self, field: Field, path: str) -> WireValue:
-        try:
-            folders = folder_values(path)
-            (name,) = {field.file_name, field.name} & folders.keys()
-        except ValueError:
-            raise self._mismatch(
-                (field.file_name,),
-                "partitions the table, but neither the file nor its folders have its value",
-            ) from None
-        try:
-            return parse(self._schema, field.id, folders[name])
-        except ValueError as error:
-            what = f"has the folder value {folders[name]!r}, which is no {type_text(field.type)}"
-            raise self._mismatch((field.file_name,), what) from error
 
     def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
         return SchemaMismatchError(
