@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..format import object_names
-from ..format.fields import WireValue
+from ..format.fields import shown
 from ..format.snapshot import Commit, Snapshot, Totals, is_standby, totals_of
 
 Severity = Literal["damage", "note"]
@@ -286,12 +286,6 @@ def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[V
             yield finding("totals_differ", snapshot.version, text)
 
 
-def as_text(value: WireValue) -> str:
-    """Return a short text of a value, for a finding."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
     """Any commit may move a watermark forward (numbers are ordered, texts are not). Only a recorded
     rewind or rollback may move it back or remove it. [WM4]"""
@@ -301,9 +295,9 @@ def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
         new = child.watermarks.get(source)
         text = ""
         if new is None:
-            text = f"source {source!r}, which was at {as_text(old)}, is gone without a rewind"
+            text = f"source {source!r}, which was at {shown(old)}, is gone without a rewind"
         elif type(old) is not type(new):
-            text = f"source {source!r} went from {as_text(old)} to {as_text(new)}, of another kind"
+            text = f"source {source!r} went from {shown(old)} to {shown(new)}, of another kind"
         elif isinstance(old, int) and isinstance(new, int) and new < old:
             text = f"source {source!r} went back from {old} to {new} without a rewind"
         if text:
@@ -329,7 +323,7 @@ def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
     for commit in child.commits:
         for source, (start, end) in commit.advanced.items():
             if source in stand and stand[source] != start:
-                said = f"took source {source!r} up at {as_text(start)}, where it was not"
+                said = f"took source {source!r} up at {shown(start)}, where it was not"
                 yield "record_false", f"job {commit.job} says that it {said}"
                 return
             stand[source] = end
