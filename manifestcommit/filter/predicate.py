@@ -32,7 +32,6 @@ from ..errors import UsageError
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column
 from ..format.fields import (
-    EXACT,
     INTEGERS,
     MAX_FIELD_ID,
     WIDE,
@@ -40,8 +39,8 @@ from ..format.fields import (
     FieldType,
     Schema,
     WireValue,
-    decimal_parts,
     has_own_order,
+    is_exact,
     type_text,
 )
 from ..format.partitioning import PartitionPattern, dedupe
@@ -197,7 +196,8 @@ class _Facts(NamedTuple):
     """One column in every file, with every unknown replaced by "possible"."""
 
     type: pa.DataType
-    bounds: ColumnBounds
+    lower: pa.Array
+    upper: pa.Array
     has_null: pa.BooleanArray
     has_value: pa.BooleanArray
     has_nan: pa.BooleanArray
@@ -231,12 +231,8 @@ class _Files:
             not_numbers = pc.add(bounds.nulls, bounds.nans)
             has_number = pc.and_(has_value, _possible(pc.less(not_numbers, self.rows)))
         has_null = _possible(pc.greater(bounds.nulls, 0))
-        plain = ColumnBounds(
-            min=_comparable(bounds.min, _plain(kind)),
-            max=_comparable(bounds.max, _plain(kind)),
-            nulls=bounds.nulls,
-        )
-        return _Facts(kind, plain, has_null, has_value, has_nan, has_number)
+        lower, upper = (_comparable(each, _plain(kind)) for each in (bounds.min, bounds.max))
+        return _Facts(kind, lower, upper, has_null, has_value, has_nan, has_number)
 
 
 def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
@@ -297,7 +293,7 @@ def _compare(op: Op, value: Any, facts: _Facts) -> _Outcomes:
     span = _span(value, facts.type)
     if span is None:
         return _Outcomes(facts.has_value, facts.has_value)
-    (low, high), lower, upper = span, facts.bounds.min, facts.bounds.max
+    (low, high), lower, upper = span, facts.lower, facts.upper
     match op:
         case "=" | "!=":
             near = pc.and_kleene(pc.less_equal(lower, high), pc.greater_equal(upper, low))
@@ -328,10 +324,10 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     # meaning.
     if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    true = pc.and_(_near_any(ranges, facts.bounds), facts.has_number)
+    true = pc.and_(_near_any(ranges, facts), facts.has_number)
     if len(numbers) < len(values):
         true = pc.or_(true, facts.has_nan)
-    lower, upper = facts.bounds.min, facts.bounds.max
+    lower, upper = facts.lower, facts.upper
     exact = pa.array([low for low, high in ranges if low == high], lower.type)
     surely = pc.and_(pc.equal(lower, upper), pc.is_in(lower, exact))
     false = pc.or_(pc.or_(facts.has_null, facts.has_nan), pc.invert(pc.fill_null(surely, False)))
@@ -354,12 +350,12 @@ def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[tuple[Any, Any]] |
     return sorted(zip(lows.to_pylist(), highs.to_pylist(), strict=True))
 
 
-def _near_any(ranges: Sequence[tuple[Any, Any]], bounds: ColumnBounds) -> pa.BooleanArray:
+def _near_any(ranges: Sequence[tuple[Any, Any]], facts: _Facts) -> pa.BooleanArray:
     """Files within whose bounds, as far as they are known, one of these values may be."""
-    lows = pa.array([low for low, _ in ranges], bounds.min.type)
-    highest = pa.array([None, *accumulate((high for _, high in ranges), max)], bounds.min.type)
-    below = pc.if_else(bounds.max.is_null(), len(ranges), _count_up_to(lows, bounds.max))
-    reached = _possible(pc.greater_equal(highest.take(below), bounds.min))
+    lows = pa.array([low for low, _ in ranges], facts.lower.type)
+    highest = pa.array([None, *accumulate((high for _, high in ranges), max)], facts.lower.type)
+    below = pc.if_else(facts.upper.is_null(), len(ranges), _count_up_to(lows, facts.upper))
+    reached = _possible(pc.greater_equal(highest.take(below), facts.lower))
     return pc.and_(pc.greater(below, 0), reached)
 
 
@@ -378,7 +374,7 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
     span = _span(prefix, facts.type)
     if span is None or not pa.types.is_string(facts.type):
         return _Outcomes(facts.has_value, facts.has_value)
-    lower, upper = facts.bounds.min, facts.bounds.max
+    lower, upper = facts.lower, facts.upper
     true, inside = pc.greater_equal(upper, span[0]), pc.greater_equal(lower, span[0])
     end = after_prefix(prefix)
     if end is not None:
@@ -673,7 +669,7 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
     if not fields or len({field.id for field in fields}) < len(fields):
         raise UsageError(f"on names one or more columns, each once, not {given!r}")
     for field in fields:
-        if not _is_kind(field):
+        if not is_exact(field.type):
             raise UsageError(
                 f"on: the column {field.name!r} has the type {type_text(field.type)}, by "
                 "which rows cannot be distinguished"
@@ -686,14 +682,9 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
     return fields
 
 
-def _is_kind(field: Field) -> bool:
-    is_one = isinstance(field.type, str)
-    return is_one and (field.type in EXACT or decimal_parts(str(field.type)) is not None)
-
-
 def is_ordered(field: Field) -> bool:
     """Whether values of the column are equal, less or greater as their stored values are."""
-    return _is_kind(field) and not has_own_order(field)
+    return is_exact(field.type) and not has_own_order(field)
 
 
 def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int]) -> Predicate:

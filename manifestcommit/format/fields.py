@@ -318,6 +318,11 @@ def is_primitive(type: FieldType) -> bool:
     )
 
 
+def is_exact(type: FieldType) -> bool:
+    """True if equal values of the type are stored alike, so that they tell rows apart. [PT1]"""
+    return isinstance(type, str) and (type in EXACT or decimal_parts(type) is not None)
+
+
 def type_text(type: FieldType) -> str:
     """The type as an error message shows it: `array<integer>`."""
     match type:

@@ -20,7 +20,6 @@ import msgspec
 from ..errors import UsageError
 from .evolution import find_column
 from .fields import (
-    EXACT,
     INTEGERS,
     MAX_FIELD_ID,
     MAX_PRECISION,
@@ -31,6 +30,7 @@ from .fields import (
     WireValue,
     decimal_parts,
     has_collation,
+    is_exact,
     shown,
     type_text,
 )
@@ -52,8 +52,6 @@ _HASH_LENGTH = 16
 _HASH = re.compile(rf"[0-9a-f]{{{_HASH_LENGTH}}}")
 # the cut may lose up to three bytes of a character and two of an escape
 _LEAST_CUT_BYTES = MAX_COMPONENT_BYTES - 5
-
-_PARTITION_TYPES = EXACT - {"binary"}
 
 # Hive's list (Spark's ExternalCatalogUtils.escapePathName), and NUL, which no file system accepts.
 _ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^"))}
@@ -104,7 +102,7 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
             ids.append(of_column(field, function, width).id)
             continue
         field = find_column(schema, str(name), "partition_by: the table")
-        if not _can_partition(field.type):
+        if not is_exact(field.type) or field.type == "binary":
             raise UsageError(
                 f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
                 "partition column is boolean, an integer, string, date, timestamp or decimal."
@@ -152,7 +150,7 @@ def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[Parti
 
 def is_folder_column(name: str, type: str) -> bool:
     """Whether a column of this name and type may make folders. [PT1]"""
-    return bool(name) and (_can_partition(type) or type == "binary" or type in CALENDAR)
+    return bool(name) and (is_exact(type) or type in CALENDAR)
 
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
@@ -202,10 +200,6 @@ def value_text(value: WireValue, type: FieldType) -> str:
             return text.rstrip("0") if moment.microsecond else text
         return f"@{moment}"
     return str(value)
-
-
-def _can_partition(type: FieldType) -> bool:
-    return isinstance(type, str) and (type in _PARTITION_TYPES or decimal_parts(type) is not None)
 
 
 def _component(field: Field, value: WireValue) -> str:
