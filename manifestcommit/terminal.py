@@ -341,7 +341,7 @@ class _LiveLine:
             redirect_stderr=False,
             transient=not self._stays,
         )
-        line.add_task(self._what, total=self._total, done="")
+        line.add_task(visible(self._what), total=self._total, done="")
         line.start()
         return line
 
@@ -353,7 +353,7 @@ class Progress(_LiveLine):
     """
 
     def __init__(self, what: str, total: int | None = None) -> None:
-        super().__init__(visible(what), total)
+        super().__init__(what, total)
         self._enabled = can_rewrite(sys.stderr)
 
     def __call__(self, rows: int, bytes_: int) -> None:

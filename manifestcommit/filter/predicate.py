@@ -41,6 +41,7 @@ from ..format.fields import (
     WireValue,
     has_own_order,
     is_exact,
+    is_ordered,
     type_text,
 )
 from ..format.partitioning import PartitionPattern, dedupe
@@ -669,22 +670,12 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
     if not fields or len({field.id for field in fields}) < len(fields):
         raise UsageError(f"on names one or more columns, each once, not {given!r}")
     for field in fields:
-        if not is_exact(field.type):
-            raise UsageError(
-                f"on: the column {field.name!r} has the type {type_text(field.type)}, by "
-                "which rows cannot be distinguished"
-            )
         if not is_ordered(field):
-            raise UsageError(
-                f"on: the column {field.name!r} is collated or padded, so that different "
-                "values may be equal"
-            )
+            why = "is collated or padded, so that different values may be equal"
+            if not is_exact(field.type):
+                why = f"has the type {type_text(field.type)}, by which rows cannot be distinguished"
+            raise UsageError(f"on: the column {field.name!r} {why}")
     return fields
-
-
-def is_ordered(field: Field) -> bool:
-    """Whether values of the column are equal, less or greater as their stored values are."""
-    return is_exact(field.type) and not has_own_order(field)
 
 
 def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int]) -> Predicate:

@@ -319,7 +319,7 @@ def is_primitive(type: FieldType) -> bool:
 
 
 def is_exact(type: FieldType) -> bool:
-    """True if equal values of the type are stored alike, so that they tell rows apart. [PT1]"""
+    """True if equal values of the type are stored alike, so that they distinguish rows. [PT1]"""
     return isinstance(type, str) and (type in EXACT or decimal_parts(type) is not None)
 
 
@@ -839,6 +839,11 @@ def has_collation(field: Field) -> bool:
 def has_own_order(field: Field) -> bool:
     """True if engines compare otherwise than stored: collated, or char, which is padded. [RD6]"""
     return has_collation(field) or str(field.metadata.get(CHAR_VARCHAR, "")).startswith("char(")
+
+
+def is_ordered(field: Field) -> bool:
+    """Whether values of the column are equal, less or greater as their stored values are."""
+    return is_exact(field.type) and not has_own_order(field)
 
 
 def _from_field(spark: Mapping[str, Any], new_id: Callable[[], int]) -> Field:

@@ -36,7 +36,6 @@ from ..filter.predicate import (
     Predicate,
     Unknown,
     columns_of,
-    is_ordered,
     is_understood,
     may_hold,
     merge_keys,
@@ -47,7 +46,7 @@ from ..filter.sql_syntax import NotUnderstoodError
 from ..format import evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
-from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
+from ..format.fields import MAX_FIELD_ID, Field, Schema, is_ordered, type_text
 from ..format.values import arrow_schema, from_array, python_value
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
