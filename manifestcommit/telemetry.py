@@ -51,60 +51,43 @@ _SENTENCES = {
 _OTHERWISE = "{job} of {table} was not committed: {kind}, after {attempts}"
 
 
-# Member of JobMetrics or TableMetrics -> (metric, unit, description).
+# Member of JobMetrics or TableMetrics -> (metric below `manifestcommit.`, unit, description).
 _AMOUNTS = {
-    "rows": ("manifestcommit.rows", "{row}", "Rows that jobs read, wrote and committed"),
-    "bytes": (
-        "manifestcommit.bytes",
-        "By",
-        "Bytes that jobs read (as Arrow), wrote and committed",
-    ),
-    "files": ("manifestcommit.files", "{file}", "Data files that jobs wrote and committed"),
+    "rows": ("rows", "{row}", "Rows that jobs read, wrote and committed"),
+    "bytes": ("bytes", "By", "Bytes that jobs read (as Arrow), wrote and committed"),
+    "files": ("files", "{file}", "Data files that jobs wrote and committed"),
 }
 _COUNTS = {
-    "attempts": ("manifestcommit.commit.attempts", "{attempt}", "Versions contended for"),
-    "conflicts": (
-        "manifestcommit.commit.conflicts",
-        "{conflict}",
-        "Versions contended for that others won",
-    ),
-    "unknowns": (
-        "manifestcommit.commit.unknowns",
-        "{answer}",
-        "Creates of versions without a clear answer",
-    ),
-    "retries": (
-        "manifestcommit.store.retries",
-        "{request}",
-        "Requests to the store that were sent again",
-    ),
+    "attempts": ("commit.attempts", "{attempt}", "Versions contended for"),
+    "conflicts": ("commit.conflicts", "{conflict}", "Versions contended for that others won"),
+    "unknowns": ("commit.unknowns", "{answer}", "Creates of versions without a clear answer"),
+    "retries": ("store.retries", "{request}", "Requests to the store that were sent again"),
 }
+_ADDED = "Time since the last commit that added rows or moved a watermark"
+_RUNNING = "Jobs that left something for others, not prepared"
 _GAUGES = {
-    "version": ("manifestcommit.table.version", "{version}", "The newest version"),
-    "head_age_s": ("manifestcommit.table.head_age", "s", "Time since the newest commit"),
-    "data_age_s": (
-        "manifestcommit.table.data_age",
-        "s",
-        "Time since the last commit that added rows or moved a watermark",
-    ),
-    "files": ("manifestcommit.table.files", "{file}", "Live files"),
-    "rows": ("manifestcommit.table.rows", "{row}", "Live rows"),
-    "bytes": ("manifestcommit.table.size", "By", "Bytes of live files"),
-    "prepared_jobs": (
-        "manifestcommit.table.prepared_jobs",
-        "{job}",
-        "Jobs that are prepared and undecided",
-    ),
+    "version": ("table.version", "{version}", "The newest version"),
+    "head_age_s": ("table.head_age", "s", "Time since the newest commit"),
+    "data_age_s": ("table.data_age", "s", _ADDED),
+    "files": ("table.files", "{file}", "Live files"),
+    "rows": ("table.rows", "{row}", "Live rows"),
+    "bytes": ("table.size", "By", "Bytes of live files"),
+    "prepared_jobs": ("table.prepared_jobs", "{job}", "Jobs that are prepared and undecided"),
     "oldest_prepared_s": (
-        "manifestcommit.table.oldest_prepared_age",
+        "table.oldest_prepared_age",
         "s",
         "Age of the oldest of them, 0 if there is none",
     ),
-    "running_jobs": (
-        "manifestcommit.table.running_jobs",
-        "{job}",
-        "Jobs that left something for others, not prepared",
-    ),
+    "running_jobs": ("table.running_jobs", "{job}", _RUNNING),
+}
+# Member of TableMetrics, by source or by format of an export -> the same.
+_BY_SOURCE = {
+    "source_age_s": ("source.age", "s", "Time since the watermark of a source moved"),
+    "lag": ("source.lag", "{position}", "How far the table is behind the end of a source"),
+}
+_BY_FORMAT = {
+    "export_lag": ("export.lag", "{version}", "Versions that an export is behind"),
+    "export_age_s": ("export.age", "s", "Time since the first version that an export lacks"),
 }
 
 
@@ -113,10 +96,19 @@ class Instruments:
 
     def __init__(self, provider: Any) -> None:
         meter = provider.get_meter("manifestcommit")
-        count, seconds, gauge = meter.create_counter, meter.create_histogram, meter.create_gauge
-        self._amounts = {name: count(*metric) for name, metric in _AMOUNTS.items()}
-        self._counts = {name: count(*metric) for name, metric in _COUNTS.items()}
-        self._gauges = {name: gauge(*metric) for name, metric in _GAUGES.items()}
+
+        def made(create: Any, metrics: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
+            return {
+                member: create(f"manifestcommit.{name}", unit, description)
+                for member, (name, unit, description) in metrics.items()
+            }
+
+        self._amounts = made(meter.create_counter, _AMOUNTS)
+        self._counts = made(meter.create_counter, _COUNTS)
+        self._gauges = made(meter.create_gauge, _GAUGES)
+        self._by_source = made(meter.create_gauge, _BY_SOURCE)
+        self._by_format = made(meter.create_gauge, _BY_FORMAT)
+        count, seconds = meter.create_counter, meter.create_histogram
         self.checks = count("manifestcommit.checks", "{check}", "Checks of staged jobs, by result")
         self._jobs = count("manifestcommit.jobs", "{job}", "Jobs that ended, by outcome")
         self._commit_s = seconds(
@@ -124,20 +116,6 @@ class Instruments:
         )
         self._prepare_s = seconds(
             "manifestcommit.prepare.duration", "s", "How long it took to make jobs durable"
-        )
-        self._lag = gauge(
-            "manifestcommit.source.lag",
-            "{position}",
-            "How far the table is behind the end of a source",
-        )
-        self._source_age = gauge(
-            "manifestcommit.source.age", "s", "Time since the watermark of a source moved"
-        )
-        self._export_lag = gauge(
-            "manifestcommit.export.lag", "{version}", "Versions that an export is behind"
-        )
-        self._export_age = gauge(
-            "manifestcommit.export.age", "s", "Time since the first version that an export lacks"
         )
 
     def record(self, figures: JobMetrics) -> None:
@@ -167,17 +145,15 @@ class Instruments:
         for name, instrument in self._gauges.items():
             if (value := getattr(figures, name)) is not None or name != "data_age_s":
                 instrument.set(value or 0, base)
-        for source, age_s in figures.source_age_s.items():
-            if age_s is not None:
-                self._source_age.set(age_s, {**base, "manifestcommit.source": source})
-        for source, lag in figures.lag.items():
-            if lag is not None:
-                self._lag.set(lag, {**base, "manifestcommit.source": source})
+        for name, instrument in self._by_source.items():
+            for source, value in getattr(figures, name).items():
+                if value is not None:
+                    instrument.set(value, {**base, "manifestcommit.source": source})
         for format, behind in figures.export_lag.items():
             if behind is not None:
                 labels = {**base, "manifestcommit.format": format}
-                self._export_lag.set(behind, labels)
-                self._export_age.set(figures.export_age_s[format] or 0.0, labels)
+                self._by_format["export_lag"].set(behind, labels)
+                self._by_format["export_age_s"].set(figures.export_age_s[format] or 0.0, labels)
 
 
 def count(figures: JobMetrics) -> None:

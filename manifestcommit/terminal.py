@@ -76,11 +76,6 @@ def _in_units(count: float) -> str:
     return f"{count:,.1f} {units[0]}"
 
 
-def were(count: int, noun: str) -> str:
-    """`1 key was`, `2 keys were`."""
-    return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
-
-
 def other_tables(roots: Iterable[str], url: str) -> str:
     """The tables of these paths on one line, for who knows one of them, and without it."""
     return ", ".join(relative_path(root, url) for root in roots if root != url)
@@ -184,19 +179,10 @@ _WIDTH = 80  # where a terminal does not say
 # What a column of one of these names says is coloured: never a value of the table's own.
 _STATES = ("state", "status", "result", "severity")
 _STYLES = {
-    "passed": "green",
-    "committed": "green",
-    "already committed": "green",
-    "prepared": "cyan",
-    "published": "cyan",
-    "running": "cyan",
-    "aborted": "yellow",
-    "fenced": "yellow",
-    "forgotten": "yellow",
-    "unclear": "yellow",
-    "warning": "yellow",
-    "failed": "red",
-    "damage": "red",
+    **dict.fromkeys(("passed", "committed", "already committed"), "green"),
+    **dict.fromkeys(("prepared", "published", "running"), "cyan"),
+    **dict.fromkeys(("aborted", "fenced", "forgotten", "unclear", "warning"), "yellow"),
+    **dict.fromkeys(("failed", "damage"), "red"),
 }
 
 
@@ -313,59 +299,27 @@ _EVERY_S = 0.2
 
 
 class _LiveLine:
-    """What rewrites one line of a terminal; leaving the `with` block ends the line."""
+    """A line of a terminal that is rewritten where there is something new, by Rich, without a
+    thread of its own; leaving the `with` block ends it. stays: it is not removed in the end."""
 
-    _line: _OnTerminal | None = None
+    def __init__(self, what: str, total: int | None, *, stays: bool = True) -> None:
+        self._what, self._total, self._stays = what, total, stays
+        self._began = self._shown = time.monotonic()
+        self._line: Any = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
         if self._line is not None:
-            self._line.end()
+            self._line.stop()
 
-
-class Progress(_LiveLine):
-    """Call it with rows and bytes so far; it rewrites one line, after the first second.
-
-    total: how many rows there are, if that is known: then there is a bar.
-    """
-
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self._what, self._total = what, total
-        self._began = self._shown = time.monotonic()
-        self._enabled = can_rewrite(sys.stderr)
-
-    def __call__(self, rows: int, bytes_: int) -> None:
-        now = time.monotonic()
-        if not self._enabled or now - self._began < _FIRST_S or now - self._shown < _EVERY_S:
-            return
-        self._shown = now
+    def _show(self, rows: int, text: str) -> None:
         if self._line is None:
-            self._line = _OnTerminal(visible(self._what), self._total)
-        seconds = now - self._began
-        rate = f"{counted(round(rows / seconds), 'row')}/s, {size(round(bytes_ / seconds))}/s"
-        self._line.show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
+            self._line = self._begun()
+        self._line.update(self._line.task_ids[0], completed=rows, done=text, refresh=True)
 
-
-class Steps(_LiveLine):
-    """Call it with what is done next; it rewrites one line, which is removed in the end."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, step: str) -> None:
-        if not can_rewrite(sys.stderr) or time.monotonic() - self._began < _EVERY_S:
-            return
-        if self._line is None:
-            self._line = _OnTerminal("", None, stays=False)
-        self._line.show(0, visible(step))
-
-
-class _OnTerminal:
-    """A line of Rich's, without a thread of its own: it changes when there is something new."""
-
-    def __init__(self, what: str, total: int | None, *, stays: bool = True) -> None:
+    def _begun(self) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
@@ -373,9 +327,9 @@ class _OnTerminal:
         room = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         described = TextColumn("{task.description}", markup=False, table_column=room)
         done = TextColumn("{task.fields[done]}", markup=False, table_column=Column(no_wrap=True))
-        columns: list[Any] = [described] if what else []
-        columns += [BarColumn(bar_width=12)] if total else []
-        self._progress = Progress(
+        columns: list[Any] = [described] if self._what else []
+        columns += [BarColumn(bar_width=12)] if self._total else []
+        line = Progress(
             *columns,
             done,
             console=Console(
@@ -385,13 +339,38 @@ class _OnTerminal:
             expand=True,
             redirect_stdout=False,
             redirect_stderr=False,
-            transient=not stays,
+            transient=not self._stays,
         )
-        self._task = self._progress.add_task(what, total=total, done="")
-        self._progress.start()
+        line.add_task(visible(self._what), total=self._total, done="")
+        line.start()
+        return line
 
-    def show(self, rows: int, text: str) -> None:
-        self._progress.update(self._task, completed=rows, done=text, refresh=True)
 
-    def end(self) -> None:
-        self._progress.stop()
+class Progress(_LiveLine):
+    """Call it with rows and bytes so far; it rewrites one line, after the first second.
+
+    total: how many rows there are, if that is known: then there is a bar.
+    """
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        super().__init__(what, total)
+        self._enabled = can_rewrite(sys.stderr)
+
+    def __call__(self, rows: int, bytes_: int) -> None:
+        now = time.monotonic()
+        if not self._enabled or now - self._began < _FIRST_S or now - self._shown < _EVERY_S:
+            return
+        self._shown, seconds = now, now - self._began
+        rate = f"{counted(round(rows / seconds), 'row')}/s, {size(round(bytes_ / seconds))}/s"
+        self._show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
+
+
+class Steps(_LiveLine):
+    """Call it with what is done next; it rewrites one line, which is removed in the end."""
+
+    def __init__(self) -> None:
+        super().__init__("", None, stays=False)
+
+    def __call__(self, step: str) -> None:
+        if can_rewrite(sys.stderr) and time.monotonic() - self._began >= _EVERY_S:
+            self._show(0, visible(step))

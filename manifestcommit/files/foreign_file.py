@@ -53,13 +53,13 @@ from ..format.fields import (
 )
 from ..format.manifest_table import footers_in
 from ..format.object_names import UnsafePathError, check_path
-from ..format.partitioning import folder_values, parse
 from ..format.transforms import maker, partition_fields, source_of
 from ..format.values import (
-    FIELD_ID,
     SPARK_SCHEMA,
     Conformer,
+    field_id,
     from_arrow,
+    has_required,
     is_list,
     is_plain_variant,
     plain_type,
@@ -264,15 +264,13 @@ def inspect_file(
     job: str,
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
-    outside: bool = False,
     unknown: set[str] | None = None,
 ) -> Entry:
     """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
     an error that names the file. [AF1]
 
     The file's partition columns must be constant, and equal to `partition` (wire values) if given.
-    A file that lacks them is refused, because readers look for them only in files [DF4]; with
-    `outside` their values come from `partition` or else from the Hive-style folders of the path.
+    A file that lacks them is refused where it is not: readers would show null in them [DF4].
     With `unknown` it may have columns that the table does not have; their names are added to it.
     NaN counts and the digest stay unknown; the footer's is noted. It takes one or two ranged reads,
     and reads a column only if its statistics do not say whether it is constant or free of nulls.
@@ -288,8 +286,7 @@ def inspect_file(
         file = _Candidate(name, parquet, schema, partition_by)
         file.check_columns(unknown)
         values_of = tuple(
-            file.partition_value(index, path, partition, outside)
-            for index in range(len(partition_by))
+            file.partition_value(index, partition) for index in range(len(partition_by))
         )
         return Entry(
             path=path,
@@ -412,7 +409,7 @@ def read_facts(
 def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
     """UsageError for a delete file of Iceberg: its rows are no rows of a table, but say which rows
     of other files are deleted. [AF1] [AF2]"""
-    ids = {_field_id(column) for column in file.schema_arrow}
+    ids = {field_id(column) for column in file.schema_arrow}
     kind = (file.metadata.metadata or {}).get(b"delete-type")
     if kind in (b"position", b"equality") or ids >= _DELETE_IDS:
         raise UsageError(
@@ -583,7 +580,7 @@ class _Candidate:
         self._check_variants()
         for field in self._schema.fields:
             if field.file_name in self._inside:
-                self._check_nulls(field, self._inside[field.file_name])
+                self._check_nulls(field)
 
     def _check_variants(self) -> None:
         """Check that no struct of the table is a variant in the file, which Arrow shows as a struct
@@ -619,9 +616,7 @@ class _Candidate:
                 )
         return by_id
 
-    def partition_value(
-        self, index: int, path: str, given: tuple[WireValue, ...] | None, outside: bool
-    ) -> WireValue:
+    def partition_value(self, index: int, given: tuple[WireValue, ...] | None) -> WireValue:
         """The one value of the partition column in this file. [AF1]"""
         field = self._partition_fields[index]
         is_inside = source_of(self._schema, field.id).file_name in self._inside
@@ -635,14 +630,13 @@ class _Candidate:
                     f"holds {value!r} where the partition's value is {given[index]!r}",
                 )
             return value
-        if field.id > MAX_FIELD_ID and outside and given is not None and given[index] is None:
-            return None  # a column that the file does not have is null in it
-        if not outside or field.id > MAX_FIELD_ID:
+        # of a transform: a column that the file does not have is null in it
+        if given is None or (field.id > MAX_FIELD_ID and given[index] is not None):
             raise self._mismatch(
                 (field.file_name,),
                 "partitions the table and is not in the file, where readers look for it",
             )
-        return given[index] if given is not None else self._from_folder(field, path)
+        return given[index]
 
     def _check_members(
         self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
@@ -652,7 +646,7 @@ class _Candidate:
         seen = set()
         for member in members:
             path = (*parent, member.name)
-            bearer = by_id.get(_field_id(member) or 0)
+            bearer = by_id.get(field_id(member) or 0)
             if bearer is not None and bearer.file_name != member.name:
                 raise self._mismatch(
                     path, f"carries the field id of the table's {show_path((*parent, bearer.name))}"
@@ -708,8 +702,8 @@ class _Candidate:
             return False
         return read_as == wanted or can_widen(read_as, wanted)
 
-    def _check_nulls(self, field: Field, member: pa.Field) -> None:
-        if not _may_break_promise(member, field):
+    def _check_nulls(self, field: Field) -> None:
+        if field.nullable and not has_required(field.type):
             return
         if isinstance(field.type, str) and field.type != "variant":
             stats = self._stats(field)
@@ -766,21 +760,6 @@ class _Candidate:
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
 
-    def _from_folder(self, field: Field, path: str) -> WireValue:
-        try:
-            folders = folder_values(path)
-            (name,) = {field.file_name, field.name} & folders.keys()
-        except ValueError:
-            raise self._mismatch(
-                (field.file_name,),
-                "partitions the table, but neither the file nor its folders have its value",
-            ) from None
-        try:
-            return parse(self._schema, field.id, folders[name])
-        except ValueError as error:
-            what = f"has the folder value {folders[name]!r}, which is no {type_text(field.type)}"
-            raise self._mismatch((field.file_name,), what) from error
-
     def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
         return SchemaMismatchError(
             f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
@@ -796,32 +775,6 @@ def _remedy(type: pa.DataType) -> str:
         ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, "
         "adopt(rewrite=True) writes the rows of such files into new ones"
     )
-
-
-def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
-    """True if the file's own schema allows a null where the table's does not."""
-    if member.nullable and not wanted.nullable:
-        return True
-    type = plain_type(member.type)
-    match wanted.type:
-        case StructType():
-            inside = {child.name: child for child in type}
-            return any(
-                _may_break_promise(inside[field.file_name], field)
-                for field in wanted.type.fields
-                if field.file_name in inside
-            )
-        case ArrayType():
-            return _may_break_promise(type.value_field, wanted.type.element)
-        case MapType():
-            return _may_break_promise(type.item_field, wanted.type.value)
-        case _:
-            return False
-
-
-def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(FIELD_ID, b"")
-    return int(text) if text.isdigit() else None
 
 
 # Computes one schema for untracked files: the union of their columns, if every file can be read

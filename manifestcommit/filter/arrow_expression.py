@@ -39,7 +39,7 @@ from manifestcommit.filter.predicate import (
     StartsWith,
     Unknown,
 )
-from manifestcommit.format.values import is_number
+from manifestcommit.format.values import is_binary, is_number, is_text, python_value
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -52,7 +52,6 @@ _COMPARISONS: dict[str, Op] = {
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 100  # of nested calls, except one long chain of `&` or `|`
 _MAX_TEXT = 300
-_EPOCH = datetime(1970, 1, 1)
 _UNREADABLE = (
     pa.ArrowException,
     struct.error,
@@ -62,7 +61,6 @@ _UNREADABLE = (
     AttributeError,
     NotImplementedError,
 )
-_UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def parse_expression(
@@ -156,28 +154,13 @@ def _spelled(node: _Node) -> str:
         case _Column(path=path):
             return repr(path)
         case _Literal(scalar=scalar):
-            return f"{scalar.type} {value_text(scalar)}"
+            return f"{scalar.type} {python_value(scalar)!r}"
         case _Call(name=name, args=args, options=options):
             given = [
-                f"{option}={options[option].type} {value_text(options[option])}"
+                f"{option}={options[option].type} {python_value(options[option])!r}"
                 for option in sorted(options)
             ]
             return f"{name}({', '.join([*map(_spelled, args), *given])})"
-
-
-def value_text(scalar: pa.Scalar) -> str:
-    """A value as text, one that Python cannot hold, too."""
-    try:
-        return repr(scalar.as_py())
-    except (OverflowError, ValueError):  # a day or a text that Python cannot hold
-        return _raw_text(scalar)
-
-
-def _raw_text(scalar: pa.Scalar) -> str:
-    """A value that Python cannot hold, as the number or the bytes that it is."""
-    if pa.types.is_string(scalar.type) or pa.types.is_large_string(scalar.type):
-        return repr(scalar.as_buffer().to_pybytes())
-    return repr(pa.array([scalar], scalar.type).view(f"int{scalar.type.bit_width}")[0].as_py())
 
 
 # --- The pickled form -----------------------------------------------------------------------------
@@ -580,42 +563,28 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return _fitting(pa.array([scalar.as_py()])[0], kind)
     if is_number(given) and is_number(kind):
         return _number(scalar, kind)
-    if any(same(given) and same(kind) for same in (t.is_boolean, _is_text, _is_bytes)):
+    if any(same(given) and same(kind) for same in (t.is_boolean, is_text, is_binary)):
         return scalar.as_py()
     if (t.is_date32(given) or t.is_timestamp(given)) and (
         t.is_date32(kind) or t.is_timestamp(kind)
     ):
         return _moment(scalar, kind)
     if t.is_duration(given) and t.is_duration(kind):
-        return timedelta(microseconds=_micros(scalar))
+        return timedelta(microseconds=scalar.cast(pa.duration("us")).value)
     raise _UnclearError(f"a literal of type {given} against a column of type {kind}")
 
 
 def _number(scalar: pa.Scalar, kind: pa.DataType) -> int | float | Decimal:
     t, value = pa.types, scalar.as_py()
     value = float(value) if t.is_float16(scalar.type) else value
-    if t.is_integer(kind):
-        if isinstance(value, float) and abs(value) >= 2**53 and math.isfinite(value):
-            raise _UnclearError("a float literal so large that it is equal to several integers")
-        if isinstance(value, Decimal) and value != int(value):
-            return _between_integers(value)
-        return int(value) if not isinstance(value, float) or value.is_integer() else value
-    if t.is_floating(kind):
+    if t.is_floating(kind) and not isinstance(value, float):
         # Arrow's own cast: it refuses an integer without an exact float, and rounds decimals as
         # Arrow does.
-        return (
-            float(scalar.cast(pa.float64() if t.is_decimal(scalar.type) else kind).as_py())
-            if not isinstance(value, float)
-            else value
-        )
-    return value
-
-
-def _between_integers(value: Decimal) -> float:
-    """To an integer column, every number between two integers compares the same."""
-    if abs(value) >= 2**52:
-        raise _UnclearError("a decimal literal between integers that a float cannot distinguish")
-    return math.floor(value) + 0.5
+        return float(scalar.cast(pa.float64() if t.is_decimal(scalar.type) else kind).as_py())
+    is_whole = t.is_integer(kind) and math.isfinite(value) and value == int(value)
+    if is_whole and isinstance(value, float) and abs(value) >= 2**53:
+        raise _UnclearError("a float literal so large that it is equal to several integers")
+    return int(value) if is_whole else value
 
 
 def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:
@@ -631,41 +600,14 @@ def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:
 
 
 def _moment(scalar: pa.Scalar, kind: pa.DataType) -> date | datetime:
-    t = pa.types
-    if t.is_date32(scalar.type):
-        day: date = scalar.as_py()
-        midnight = datetime(
-            day.year, day.month, day.day, tzinfo=UTC if t.is_timestamp(kind) and kind.tz else None
-        )
-        return midnight if t.is_timestamp(kind) else day
-    moment = _EPOCH + timedelta(microseconds=_micros(scalar))
+    """A day or a time as one of the column's, where both are of one zone and it stays the same."""
+    t, zone = pa.types, getattr(kind, "tz", None)
+    is_one = t.is_date32(scalar.type) or (scalar.type.tz is None) == (zone is None)
+    made = scalar.cast(kind if t.is_date32(kind) else pa.timestamp("us", zone))
+    if not is_one or made.cast(scalar.type) != scalar:
+        raise _UnclearError(f"a literal of type {scalar.type} against a column of type {kind}")
     if t.is_date32(kind):
-        if scalar.type.tz is None and moment == datetime(moment.year, moment.month, moment.day):
-            return moment.date()
-    elif (scalar.type.tz is None) == (kind.tz is None):
-        return moment.replace(tzinfo=UTC) if kind.tz else moment
-    raise _UnclearError(f"a literal of type {scalar.type} against a column of type {kind}")
-
-
-def _micros(scalar: pa.Scalar) -> int:
-    times, parts = _UNITS[scalar.type.unit]
-    whole, rest = divmod(scalar.value, parts)
-    if rest:
-        raise _UnclearError("a literal with parts of a microsecond")
-    return int(whole * times)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_binary(kind)
-        or t.is_large_binary(kind)
-        or t.is_fixed_size_binary(kind)
-        or t.is_binary_view(kind)
-    )
+        day: date = made.as_py()
+        return day
+    moment = datetime(1970, 1, 1) + timedelta(microseconds=made.value)
+    return moment if zone is None else moment.replace(tzinfo=UTC)

@@ -10,14 +10,12 @@ There is no third vector for null: And, Or and Not turn a null into something el
 value in its place would do the same, so a null never makes a whole true that neither true nor false
 in its place makes true. Operators that test for null take a column, never a predicate.
 
-`spell_predicate` writes one as JSON, for options of Spark: decoding it runs no code [SE2].
 `partitions_of` has the partitions that a change reads which selects rows by one [CF16].
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -34,21 +32,21 @@ from ..errors import UsageError
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column
 from ..format.fields import (
-    EXACT,
     INTEGERS,
     MAX_FIELD_ID,
-    MOMENTS,
     WIDE,
     Field,
+    FieldType,
     Schema,
     WireValue,
-    decimal_parts,
     has_own_order,
+    is_exact,
+    is_ordered,
     type_text,
 )
 from ..format.partitioning import PartitionPattern, dedupe
 from ..format.transforms import partition_fields
-from ..format.values import after_prefix, decode, encode
+from ..format.values import after_prefix, arrow_type, decode, from_array
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -199,7 +197,8 @@ class _Facts(NamedTuple):
     """One column in every file, with every unknown replaced by "possible"."""
 
     type: pa.DataType
-    bounds: ColumnBounds
+    lower: pa.Array
+    upper: pa.Array
     has_null: pa.BooleanArray
     has_value: pa.BooleanArray
     has_nan: pa.BooleanArray
@@ -233,12 +232,8 @@ class _Files:
             not_numbers = pc.add(bounds.nulls, bounds.nans)
             has_number = pc.and_(has_value, _possible(pc.less(not_numbers, self.rows)))
         has_null = _possible(pc.greater(bounds.nulls, 0))
-        plain = ColumnBounds(
-            min=_comparable(bounds.min, _plain(kind)),
-            max=_comparable(bounds.max, _plain(kind)),
-            nulls=bounds.nulls,
-        )
-        return _Facts(kind, plain, has_null, has_value, has_nan, has_number)
+        lower, upper = (_comparable(each, _plain(kind)) for each in (bounds.min, bounds.max))
+        return _Facts(kind, lower, upper, has_null, has_value, has_nan, has_number)
 
 
 def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
@@ -292,17 +287,21 @@ def _leaf(node: _OfColumn, facts: _Facts, files: _Files) -> _Outcomes:
         case Compare(value=None):
             return _Outcomes(files.all(False), files.all(False))
         case Compare(op=op, value=value):
-            return _compare(op, _span(value, facts.type), facts)
+            return _compare(op, value, facts)
 
 
-def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
-    if literal is None:
+def _compare(op: Op, value: Any, facts: _Facts) -> _Outcomes:
+    span = _span(value, facts.type)
+    if span is None:
         return _Outcomes(facts.has_value, facts.has_value)
-    low, high, lower, upper = literal.low, literal.high, facts.bounds.min, facts.bounds.max
+    (low, high), lower, upper = span, facts.lower, facts.upper
     match op:
         case "=" | "!=":
-            true = _possible(_overlaps(literal, facts))
-            false = pc.invert(_all_equal(literal, facts))
+            near = pc.and_kleene(pc.less_equal(lower, high), pc.greater_equal(upper, low))
+            only = pc.and_kleene(pc.greater_equal(lower, low), pc.less_equal(upper, high))
+            true = _possible(near)
+            # no row differs where the bounds allow this one value only
+            false = pc.invert(pc.fill_null(only, False)) if low == high else facts.has_number
         case "<" | ">=":
             true, false = _possible(pc.less(lower, high)), _possible(pc.greater_equal(upper, low))
         case "<=" | ">":
@@ -319,25 +318,6 @@ def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
     return _Outcomes(true, false)
 
 
-def _overlaps(literal: _Span, facts: _Facts) -> pa.BooleanArray:
-    """Files within whose bounds one of these values is; null: unknown."""
-    return pc.and_kleene(
-        pc.less_equal(facts.bounds.min, literal.high),
-        pc.greater_equal(facts.bounds.max, literal.low),
-    )
-
-
-def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
-    """Files whose bounds allow only this one value."""
-    if not literal.exact:
-        return pc.and_(facts.has_value, pc.invert(facts.has_value))
-    squeezed = pc.and_kleene(
-        pc.greater_equal(facts.bounds.min, literal.low),
-        pc.less_equal(facts.bounds.max, literal.high),
-    )
-    return pc.fill_null(squeezed, False)
-
-
 def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))]
     ranges = _ranges(numbers, facts.type)
@@ -345,10 +325,10 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     # meaning.
     if ranges is None or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
-    true = pc.and_(_near_any(ranges, facts.bounds), facts.has_number)
+    true = pc.and_(_near_any(ranges, facts), facts.has_number)
     if len(numbers) < len(values):
         true = pc.or_(true, facts.has_nan)
-    lower, upper = facts.bounds.min, facts.bounds.max
+    lower, upper = facts.lower, facts.upper
     exact = pa.array([low for low, high in ranges if low == high], lower.type)
     surely = pc.and_(pc.equal(lower, upper), pc.is_in(lower, exact))
     false = pc.or_(pc.or_(facts.has_null, facts.has_nan), pc.invert(pc.fill_null(surely, False)))
@@ -371,12 +351,12 @@ def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[tuple[Any, Any]] |
     return sorted(zip(lows.to_pylist(), highs.to_pylist(), strict=True))
 
 
-def _near_any(ranges: Sequence[tuple[Any, Any]], bounds: ColumnBounds) -> pa.BooleanArray:
+def _near_any(ranges: Sequence[tuple[Any, Any]], facts: _Facts) -> pa.BooleanArray:
     """Files within whose bounds, as far as they are known, one of these values may be."""
-    lows = pa.array([low for low, _ in ranges], bounds.min.type)
-    highest = pa.array([None, *accumulate((high for _, high in ranges), max)], bounds.min.type)
-    below = pc.if_else(bounds.max.is_null(), len(ranges), _count_up_to(lows, bounds.max))
-    reached = _possible(pc.greater_equal(highest.take(below), bounds.min))
+    lows = pa.array([low for low, _ in ranges], facts.lower.type)
+    highest = pa.array([None, *accumulate((high for _, high in ranges), max)], facts.lower.type)
+    below = pc.if_else(facts.upper.is_null(), len(ranges), _count_up_to(lows, facts.upper))
+    reached = _possible(pc.greater_equal(highest.take(below), facts.lower))
     return pc.and_(pc.greater(below, 0), reached)
 
 
@@ -392,11 +372,11 @@ def _count_up_to(ordered: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
-    literal = _span(prefix, facts.type)
-    if literal is None or not pa.types.is_string(facts.type):
+    span = _span(prefix, facts.type)
+    if span is None or not pa.types.is_string(facts.type):
         return _Outcomes(facts.has_value, facts.has_value)
-    lower, upper = facts.bounds.min, facts.bounds.max
-    true, inside = pc.greater_equal(upper, literal.low), pc.greater_equal(lower, literal.low)
+    lower, upper = facts.lower, facts.upper
+    true, inside = pc.greater_equal(upper, span[0]), pc.greater_equal(lower, span[0])
     end = after_prefix(prefix)
     if end is not None:
         true = pc.and_kleene(true, pc.less(lower, end))
@@ -405,26 +385,8 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
     return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
 
 
-class _Span(NamedTuple):
-    """A literal in the column's plain type: a range that holds it under every engine's cast."""
-
-    low: pa.Scalar
-    high: pa.Scalar
-
-    @property
-    def exact(self) -> bool:
-        return bool(self.low == self.high)
-
-
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-# Engines compare a date, a time without zone and a time with zone in a session time zone that is
-# unknown here (at most 18 h from UTC), and may compare text as text: two days cover all of that.
-_ZONE_DOUBT = timedelta(days=2)
-_DATE_TEXT = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?", re.ASCII)
-# up to here every integer is an exact float
-_SAFE_INT = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 _Number: TypeAlias = int | float | Decimal
 _LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
 
@@ -452,14 +414,15 @@ def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
     return pc.if_else(pc.is_nan(bounds), None, bounds) if pa.types.is_floating(plain) else bounds
 
 
-def _span(value: Any, kind: pa.DataType) -> _Span | None:
-    """The literal as a span for a column of this type; None if its comparison is uncertain."""
+def _span(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """A range, in the column's plain type, that holds the literal under every engine's cast; None
+    if its comparison is uncertain."""
     plain = _plain(kind)
     ends = None if plain is None else ends_of(value, kind)
     if ends is None:
         return None
     try:
-        return _Span(pa.scalar(ends[0], plain), pa.scalar(ends[1], plain))
+        return pa.scalar(ends[0], plain), pa.scalar(ends[1], plain)
     # out of the type's range, or a text that is not valid Unicode
     except (pa.ArrowException, ValueError, OverflowError):
         return None
@@ -479,7 +442,7 @@ def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
         if t.is_integer(kind):
             return _integer_ends(value)
         if t.is_floating(kind):
-            return _float_ends(value, kind)
+            return (value, value) if isinstance(value, float) else None
         return _decimal_ends(value, kind) if t.is_decimal(kind) else None
     if t.is_date32(kind) or t.is_timestamp(kind):
         return _time_ends(value, kind)
@@ -498,18 +461,6 @@ def _integer_ends(value: _Number) -> tuple[int, int] | None:
     if isinstance(value, Decimal) and not _fits(value, _LONG_DIGITS, 0):
         return None
     return math.floor(value), math.ceil(value)
-
-
-def _float_ends(value: _Number, kind: pa.DataType) -> tuple[float, float] | None:
-    if isinstance(value, float):
-        return value, value
-    if isinstance(value, int) and abs(value) <= _SAFE_INT[kind]:
-        return float(value), float(value)
-    return (
-        _around(float(value))
-        if isinstance(value, Decimal) and abs(value) < Decimal("1e300")
-        else None
-    )
 
 
 def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] | None:
@@ -556,25 +507,15 @@ def _around(value: float) -> tuple[float, float]:
 
 
 def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
-    if isinstance(value, str):
-        wanted = _DATE_TEXT if pa.types.is_date32(kind) else _TIME_TEXT
-        try:
-            value = datetime.fromisoformat(value) if wanted.fullmatch(value) else None
-        except ValueError:
-            return None
-        exact = pa.types.is_date32(kind)
-    elif isinstance(value, datetime):
-        exact = pa.types.is_timestamp(kind) and (value.tzinfo is None) == (kind.tz is None)
-    else:
-        exact = pa.types.is_date32(kind)
-    if not isinstance(value, date):
+    """Of a day for days, of a time with or without a zone for such times: between others engines
+    cast in a session's time zone, or as text."""
+    if pa.types.is_date32(kind):
+        is_day = isinstance(value, date) and not isinstance(value, datetime)
+        return (value.toordinal() - _EPOCH.toordinal(),) * 2 if is_day else None
+    if not isinstance(value, datetime) or (value.tzinfo is None) != (kind.tz is None):
         return None
-    if not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    since = value.astimezone(UTC).replace(tzinfo=None) - _EPOCH if value.tzinfo else value - _EPOCH
-    doubt = timedelta() if exact else _ZONE_DOUBT
-    unit = timedelta(days=1) if pa.types.is_date32(kind) else _MICROSECOND
-    return (since - doubt) // unit, -(-(since + doubt) // unit)
+    plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return ((plain - _EPOCH) // _MICROSECOND,) * 2
 
 
 # --- The partitions that a condition reads ---
@@ -582,7 +523,6 @@ def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
 # more alternatives than this are recorded as "the whole table", to keep work and record small
 MAX_PATTERNS = 1_000
 _EVERYTHING: tuple[PartitionPattern, ...] = ({},)
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def partitions_of(
@@ -651,42 +591,33 @@ def _both(
 
 def _equal(field: Field, values: Sequence[Any]) -> tuple[PartitionPattern, ...]:
     """The partitions whose value is one of these; everything, if an engine would cast first."""
-    wires = [_wire(value, field) for value in values if value is not None]
-    if any(wire is None for wire in wires):
+    known = [value for value in values if value is not None]
+    # An engine first casts values of several types to one.
+    if has_own_order(field) or len({type(value) for value in known}) > 1:
         return _EVERYTHING
-    return dedupe({field.id: wire} for wire in wires)
+    wires = [_wire(value, field) for value in known]
+    return _EVERYTHING if None in wires else dedupe({field.id: wire} for wire in wires)
 
 
 def _wire(value: Any, field: Field) -> WireValue:
     """The value as entries hold it; None if it is not certainly a value of the column's type."""
-    if has_own_order(field):
-        return None
-    if field.type == "date" and isinstance(value, str) and _DAY.fullmatch(value):
-        try:  # every engine reads such a text beside a date in this way
-            value = date.fromisoformat(value)
-        except ValueError:
-            return None
-    kind = "decimal" if isinstance(field.type, str) and decimal_parts(field.type) else field.type
-    if type(value) is not _PYTHON.get(str(kind)):
-        return None
-    if isinstance(value, datetime) and (value.tzinfo is None) != (field.type == "timestamp_ntz"):
+    ends = ends_of(value, arrow_type(field.type))
+    if ends is None or ends[0] != ends[1]:
         return None
     try:
-        return encode(value, field.type)
-    # no value of the column can equal it, but engines differ in how they compare the two
-    except UsageError:
+        return from_array(array_of(ends[0], field.type), field.type)[0]
+    except (pa.ArrowException, ValueError, OverflowError):  # out of the range, or no Unicode
         return None
 
 
-_PYTHON: dict[str, type] = {
-    "boolean": bool,
-    **dict.fromkeys(INTEGERS, int),
-    "string": str,
-    "binary": bytes,
-    "date": date,
-    **dict.fromkeys(MOMENTS, datetime),
-    "decimal": Decimal,
-}
+def array_of(plain: Any, type: FieldType) -> pa.Array:
+    """A value, as bounds are compared, in the type of its column."""
+    kind = arrow_type(type)
+    if pa.types.is_decimal(kind):
+        return pa.array([WIDE.plus(plain)], kind)
+    if pa.types.is_date32(kind):
+        return pa.array([plain], pa.int32()).cast(kind)
+    return pa.array([plain], _plain(kind)).cast(kind)
 
 
 # The key columns of a merge (upsert), and where a table may hold a row with one of the source's
@@ -739,27 +670,12 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
     if not fields or len({field.id for field in fields}) < len(fields):
         raise UsageError(f"on names one or more columns, each once, not {given!r}")
     for field in fields:
-        if not _is_kind(field):
-            raise UsageError(
-                f"on: the column {field.name!r} has the type {type_text(field.type)}, by "
-                "which rows cannot be distinguished"
-            )
         if not is_ordered(field):
-            raise UsageError(
-                f"on: the column {field.name!r} is collated or padded, so that different "
-                "values may be equal"
-            )
+            why = "is collated or padded, so that different values may be equal"
+            if not is_exact(field.type):
+                why = f"has the type {type_text(field.type)}, by which rows cannot be distinguished"
+            raise UsageError(f"on: the column {field.name!r} {why}")
     return fields
-
-
-def _is_kind(field: Field) -> bool:
-    is_one = isinstance(field.type, str)
-    return is_one and (field.type in EXACT or decimal_parts(str(field.type)) is not None)
-
-
-def is_ordered(field: Field) -> bool:
-    """Whether values of the column are equal, less or greater as their stored values are."""
-    return _is_kind(field) and not has_own_order(field)
 
 
 def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int]) -> Predicate:

@@ -43,8 +43,10 @@ from .sql_syntax import (
     NotUnderstoodError,
     conjuncts,
     number,
+    only_spark,
     parse,
     terms,
+    too_deep,
     with_operators,
     written,
 )
@@ -114,11 +116,10 @@ class Session(NamedTuple):
     has_spark: bool = False
 
 
-def compile_condition(
-    text: str,
-    schema: Schema,
-    session: Session = Session(),  # noqa: B008  # a value
-) -> pc.Expression:
+_ANYWHERE = Session()
+
+
+def compile_condition(text: str, schema: Schema, session: Session = _ANYWHERE) -> pc.Expression:
     """A condition as a pyarrow expression over the table's columns, true for exactly the rows for
     which Spark's is. [RC2]
 
@@ -135,20 +136,14 @@ def truth_of(found: Typed) -> pc.Expression:
     return found.expression if found.type == "boolean" else _null("boolean")
 
 
-def compile_value(
-    text: str,
-    resolve: Resolve,
-    session: Session = Session(),  # noqa: B008  # a value
-) -> Typed:
+def compile_value(text: str, resolve: Resolve, session: Session = _ANYWHERE) -> Typed:
     """An expression and its type. [RC2]"""
     try:
         found = _Compiler(resolve, session).typed(parse(text))
     except RecursionError:
-        raise NotUnderstoodError(
-            "parts nested so deeply are not understood without Spark"
-        ) from None
+        raise too_deep() from None
     if found.type in _GAPS:
-        raise NotUnderstoodError("an interval alone is not understood without Spark")
+        raise only_spark("an interval alone")
     return found
 
 
@@ -250,7 +245,7 @@ class _Compiler:
     def typed(self, node: Any) -> Typed:
         form = _FORMS.get(type(node).__name__)
         if form is None:
-            raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
+            raise only_spark(written(node))
         return form(self, node)._replace(is_utc=self._session.is_utc)
 
     def _comparison(self, node: Any) -> Typed:
@@ -292,7 +287,7 @@ class _Compiler:
         if getattr(node.this, "is_string", False):
             found = _literal_as(self.typed(node.this), _type_of(node.to))
         if found is None:
-            raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
+            raise only_spark(written(node))
         return found
 
     def _function(self, node: Any) -> Typed:
@@ -305,13 +300,13 @@ class _Compiler:
         if name in _CLOCK and not args:
             return _time(name, self._session)
         if self._session.has_spark and name in _DOUBTFUL and args[:1] and args[0].type == "string":
-            raise NotUnderstoodError(f"{name} of some texts is not understood without Spark")
+            raise only_spark(f"{name} of some texts")
         if name not in _FUNCTIONS:
-            raise NotUnderstoodError(f"the function {name} is not understood without Spark")
+            raise only_spark(f"the function {name}")
         found = _FUNCTIONS[name](args)
         if found is None:
             kinds = ", ".join(type_text(each.type) for each in args)
-            raise NotUnderstoodError(f"{name}({kinds}) is not understood without Spark")
+            raise only_spark(f"{name}({kinds})")
         return found
 
     def _both(self, node: Any) -> tuple[Typed, Typed]:
@@ -327,7 +322,7 @@ class _Compiler:
                 return Typed(subject.expression.is_null(), "boolean")
             case "Boolean":
                 return _compare("<=>", subject, _of(wanted.this, "boolean"))
-        raise NotUnderstoodError(f"IS {written(wanted)} is not understood without Spark")
+        raise only_spark(f"IS {written(wanted)}")
 
     def boolean(self, node: Any) -> pc.Expression:
         found = self.typed(node)
@@ -360,7 +355,7 @@ class _Compiler:
     ) -> Typed:
         """Pairs of a condition and a value, then the value of all else."""
         if subject is None and any(type(when.unnest()).__name__ == "Null" for when, _ in pairs):
-            raise NotUnderstoodError("WHEN NULL is not understood without Spark")
+            raise only_spark("WHEN NULL")
         conditions = [
             self.boolean(when)
             if subject is None
@@ -462,7 +457,7 @@ def _interval(node: Any) -> Typed:
     """INTERVAL 1 DAY, with weeks, hours, minutes and seconds: days keep a date a date."""
     unit = node.args["unit"].name.lower().removesuffix("s") if node.args.get("unit") else ""
     if unit not in _UNITS or not re.fullmatch(r"[+-]?\d{1,9}", node.this.name, re.ASCII):
-        raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
+        raise only_spark(written(node))
     seconds = _UNITS[unit] * int(node.this.name)
     if abs(seconds) > 9 * 10**12:
         raise NotUnderstoodError(f"{written(node)} is longer than any interval")
@@ -488,7 +483,7 @@ def _remainder(left: Typed, right: Typed, kind: str) -> Typed:
     """% of whole numbers has the sign of the left one; -1 divides the least number without a
     remainder, and with an overflow."""
     if kind not in _INTEGERS:
-        raise NotUnderstoodError(f"{kind} % … is not understood without Spark")
+        raise only_spark(f"{kind} % …")
     a, b, held = to_type(left, kind), to_type(right, kind), arrow_type(kind)
     one, minus = (pc.scalar(pa.scalar(value, held)) for value in (1, -1))
     b = pc.if_else(b == minus, one, b)
@@ -659,7 +654,7 @@ def _cased(name: str, change: Callable[[Any], Any]) -> _Call:
 
 def _ilike(text: pc.Expression, pattern: str) -> Typed:
     if pc.match_substring_regex(pa.scalar(pattern), _ODD_CASE["lower"]).as_py():
-        raise NotUnderstoodError(f"ILIKE {pattern!r} is not understood without Spark")
+        raise only_spark(f"ILIKE {pattern!r}")
     lower = _FUNCTIONS["lower"]([Typed(text, "string")])
     assert lower is not None
     return Typed(_like(lower.expression, pc.utf8_lower(pa.scalar(pattern)).as_py()), "boolean")
@@ -709,7 +704,7 @@ def _like(column: pc.Expression, pattern: str) -> pc.Expression:
     if not ends:
         return column == pc.scalar(pattern)
     if not re.fullmatch(r"(?:[^\\]|\\[%_\\])*", pattern, re.DOTALL):
-        raise NotUnderstoodError(f"LIKE {pattern!r} is not understood without Spark")
+        raise only_spark(f"LIKE {pattern!r}")
     prefix = pattern[: min(ends)]
     if pattern == f"{prefix}%":
         return pc.starts_with(column, prefix)
@@ -833,7 +828,7 @@ def _alike(parts: Sequence[Typed]) -> list[Typed]:
     if not kinds:
         raise NotUnderstoodError("a value without a type")
     if any(kind in _GAPS for kind in kinds):
-        raise NotUnderstoodError("a choice of intervals is not understood without Spark")
+        raise only_spark("a choice of intervals")
     is_utc = any(each.is_utc for each in parts)
     kind = reduce(lambda one, other: one if one == other else _common(one, other, is_utc), kinds)
     return [Typed(to_type(each, kind), kind) for each in parts]
@@ -847,7 +842,7 @@ def _type_of(node: Any) -> str:
         if 0 < precision <= MAX_PRECISION and scale <= precision:
             return f"decimal({precision},{scale})"
     if name not in _TYPES or numbers:
-        raise NotUnderstoodError(f"the type {written(node)} is not understood without Spark")
+        raise only_spark(f"the type {written(node)}")
     return _TYPES[name]
 
 
@@ -861,9 +856,7 @@ def _cast(part: Typed, kind: str) -> Typed:
     widens = _is_number(part.type) and _is_number(kind) and part.type not in FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
-    raise NotUnderstoodError(
-        f"a cast from {type_text(part.type)} to {kind} is not understood without Spark"
-    )
+    raise only_spark(f"a cast from {type_text(part.type)} to {kind}")
 
 
 # --- Comparisons and arithmetic -------------------------------------------------------------------
@@ -1038,18 +1031,18 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
     if sign == "+" and left.type in _GAPS and right.type in _TIMES:
         return _moved(right, left.value, left.type)
     if left.type in _GAPS or right.type in _GAPS:
-        raise NotUnderstoodError(f"{left.type} {sign} {right.type} is not understood without Spark")
+        raise only_spark(f"{left.type} {sign} {right.type}")
     void = next((each for each in (left, right) if each.type == "void"), None)
     if void is not None:
         other = right if void is left else left
         left = right = Typed(_null(other.type), other.type)
     kind = _common(left.type, right.type)
     if not _is_number(kind):
-        raise NotUnderstoodError(f"{type_text(kind)} {sign} … is not understood without Spark")
+        raise only_spark(f"{type_text(kind)} {sign} …")
     is_decimal = decimal_parts(kind) is not None
     if sign == "/":
         if is_decimal:
-            raise NotUnderstoodError("a division of decimals is not understood without Spark")
+            raise only_spark("a division of decimals")
         a, b = to_type(left, "double"), to_type(right, "double")
         return Typed(pc.divide_checked(a, b), "double")
     if sign == "%":

@@ -87,6 +87,11 @@ class NotUnderstoodError(UsageError):
     """A text in SQL has a part that only Spark understands, or none does."""
 
 
+def only_spark(part: str) -> NotUnderstoodError:
+    """The error for a part that only Spark can evaluate."""
+    return NotUnderstoodError(f"{part} is not understood without Spark")
+
+
 class IncompleteError(UsageError):
     """A text in SQL that lacks a part, a quote or a parenthesis, or is no condition."""
 
@@ -106,11 +111,11 @@ def parse(text: str) -> Any:
         part = str((cause.errors or [{}])[0].get("highlight") or text[:20])
         raise NotUnderstoodError(f"{part!r} is not understood there") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except Exception as error:  # sqlglot fails in many ways for what is no SQL
         raise NotUnderstoodError(f"it is not understood ({type(error).__name__})") from None
     if tree is None:
-        raise NotUnderstoodError(f"{text[:20]!r} is not understood without Spark")
+        raise only_spark(f"{text[:20]!r}")
     _check(tree, len(tokens), sum(token.token_type.name == "DISTINCT" for token in tokens))
     return tree
 
@@ -126,7 +131,7 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
         or (kind == "L" and (is_double or "." in digits))
         or (kind == "BD" and is_double)
     ):
-        raise NotUnderstoodError(f"{text!r} is not understood without Spark")
+        raise only_spark(repr(text))
     if is_double:
         return sign * float(digits + (f"e{exponent}" if exponent else "")), "double"
     if "." not in digits and len(digits) < 20 and kind != "BD":
@@ -135,7 +140,7 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
             if -(2**bits) <= whole < 2**bits and not (kind and name == "integer"):
                 return whole, name
     if kind == "L":
-        raise NotUnderstoodError(f"{text!r} is not understood without Spark")
+        raise only_spark(repr(text))
     value = Decimal(digits).copy_sign(sign)  # a product would be rounded to 28 digits
     scale = -int(value.as_tuple().exponent)
     precision = max(len(value.as_tuple().digits), scale)
@@ -215,13 +220,11 @@ def _pieces(text: str, tokens: Sequence[Any]) -> Iterator[tuple[str, int, int, A
         raw = text[start:end]
         kind = next((name for name, form in _TOKENS.items() if form.fullmatch(raw)), None)
         if kind is None or text[at:start].strip(" \t\r\n\f\v"):
-            raise NotUnderstoodError(
-                f"{text[at:end].strip()[:20]!r} is not understood without Spark"
-            )
+            raise only_spark(f"{text[at:end].strip()[:20]!r}")
         yield kind, start, end, token.token_type
         at = end
     if text[at:].strip(" \t\r\n\f\v"):
-        raise NotUnderstoodError(f"{text[at:].strip()[:20]!r} is not understood without Spark")
+        raise only_spark(f"{text[at:].strip()[:20]!r}")
 
 
 def _is_one(raw: str, after: str) -> bool:
@@ -244,7 +247,7 @@ def _check_words(words: Sequence[str], kinds: Sequence[str], raws: Sequence[str]
         elif word in _CLOSES and (not opened or opened.pop() != _CLOSES[word]):
             raise NotUnderstoodError(f"{raws[at]!r} is not understood there")
         if len(opened) > _MAX_DEPTH or run > _MAX_DEPTH:
-            raise _too_deep()
+            raise too_deep()
         if not follows_value and word in _AFTER_VALUES and (before, word) not in _PAIRS:
             raise IncompleteError(f"a value is missing before {raws[at]!r}")
         if (
@@ -333,20 +336,20 @@ def _check(tree: Any, tokens: int, distincts: int) -> None:
         node = waiting.pop()
         name = type(node).__name__
         if name not in _NODES:
-            raise _not_here(node)
+            raise only_spark(written(node))
         _, own, operands = _NODES[name]
         tokens -= own - 3 * (name == "NullSafeNEQ")
         for key, value in node.args.items():
             every = value if isinstance(value, list) else [value]
             parts = [each for each in every if each is not None and each is not False]
             if parts and key not in operands:
-                raise _not_here(node)
+                raise only_spark(written(node))
             tokens -= _between_parts(name, key, len(parts))
             for part in parts:
                 if not hasattr(part, "args"):
                     tokens -= name == "Anonymous" or key == "negate"  # a name; NOT
                 elif type(part).__name__ not in _NODES:
-                    raise _not_here(part)
+                    raise only_spark(written(part))
                 elif _NODES[type(part).__name__][0] < operands[key]:
                     raise NotUnderstoodError(
                         f"{written(part)} needs parentheses of its own to be understood"
@@ -364,10 +367,6 @@ def _between_parts(name: str, key: str, count: int) -> int:
     return count if name == "Column" or key == "default" else 0
 
 
-def _not_here(node: Any) -> NotUnderstoodError:
-    return NotUnderstoodError(f"{written(node)} is not understood without Spark")
-
-
 def written(node: Any) -> str:
     """A part of the tree, for a message."""
     try:
@@ -376,7 +375,8 @@ def written(node: Any) -> str:
         return repr(type(node).__name__)
 
 
-def _too_deep() -> NotUnderstoodError:
+def too_deep() -> NotUnderstoodError:
+    """The error for more nested parts than can be compiled."""
     return NotUnderstoodError("parts nested so deeply are not understood without Spark")
 
 
@@ -392,7 +392,7 @@ def _unquoted(text: str) -> str:
             elif escaped in _ESCAPES:
                 out.append(_ESCAPES[escaped])
             else:
-                raise NotUnderstoodError(f"'\\{escaped}' in a text is not understood without Spark")
+                raise only_spark(f"'\\{escaped}' in a text")
             at += 2
             continue
         out.append(char)

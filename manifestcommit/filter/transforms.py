@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..format.fields import WIDE, Field, Schema, has_own_order
+from ..format.fields import Field, Schema, has_own_order
 from ..format.partitioning import PartitionPattern
 from ..format.transforms import Transform, apply, transform_of
 from ..format.values import arrow_type
@@ -30,6 +30,7 @@ from .predicate import (
     Or,
     Predicate,
     StartsWith,
+    array_of,
     ends_of,
     partitions_of,
     virtual_name,
@@ -200,16 +201,8 @@ def _step(kind: pa.DataType) -> Any:
 
 def _is(op: Op, transform: Transform, field: Field, plain: Any) -> Predicate | None:
     """A comparison with the transform of a value of the column, as bounds are compared."""
-    kind = arrow_type(field.type)
     try:
-        if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-            array = pa.array([plain], pa.int64())
-            array = (array.cast(pa.int32()) if pa.types.is_date32(kind) else array).cast(kind)
-        elif pa.types.is_decimal(kind):
-            array = pa.array([WIDE.plus(plain)], kind)
-        else:
-            array = pa.array([plain], kind)
-        value = apply(transform, field, array)[0].as_py()
+        value = apply(transform, field, array_of(plain, field.type))[0].as_py()
     except (UsageError, pa.ArrowException, ValueError, OverflowError):
         return None  # no value of the column, or one that no row can have
     if not isinstance(value, int | str | bytes | Decimal | date):

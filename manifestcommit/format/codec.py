@@ -39,7 +39,6 @@ from .snapshot import (
     FORMAT_VERSION,
     PENDING_FORMAT_VERSION,
     Snapshot,
-    check_author,
     check_constraints,
     check_joint,
     check_message,
@@ -266,7 +265,6 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
         if change.message is not None:
             check_message(change.message)
         check_metadata(change.metadata)
-        check_author(change.author)
         if change.together:
             check_together(change.together, change.job)
         if (change.key is not None and not change.declared) or (

@@ -21,12 +21,15 @@ from .fields import Closed, Stored, WireValue
 _T = TypeVar("_T")
 
 
-def pack_bins(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
-    """Pack neighbours together, as many as fit. An item above the capacity is alone."""
+def pack_bins(
+    sized: Iterable[tuple[_T, int]], capacity: int, most: int | None = None
+) -> Iterator[list[_T]]:
+    """Pack neighbours together, as many as fit, at most so many. An item above the capacity is
+    alone."""
     group: list[_T] = []
     total = 0
     for item, size in sized:
-        if group and total + size > capacity:
+        if group and (total + size > capacity or len(group) == most):
             yield group
             group, total = [], 0
         group.append(item)

@@ -318,6 +318,11 @@ def is_primitive(type: FieldType) -> bool:
     )
 
 
+def is_exact(type: FieldType) -> bool:
+    """True if equal values of the type are stored alike, so that they distinguish rows. [PT1]"""
+    return isinstance(type, str) and (type in EXACT or decimal_parts(type) is not None)
+
+
 def type_text(type: FieldType) -> str:
     """The type as an error message shows it: `array<integer>`."""
     match type:
@@ -773,7 +778,7 @@ def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None 
     new columns their ids. Comments, char and varchar lengths, collations and other metadata are
     kept.
     """
-    type = _from_type(struct_json, unique_ids(new_id or itertools.count(1).__next__), ())
+    type = _from_type(struct_json, unique_ids(new_id or itertools.count(1).__next__))
     if not isinstance(type, StructType):
         raise SchemaMismatchError("A table's schema has to be a struct of columns.")
     schema = Schema(fields=type.fields)
@@ -787,7 +792,12 @@ def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
 
     physical: use the names in data files.
     """
-    return _to_struct(schema.fields, physical)
+    return _to_struct(map(_as_in_files, schema.fields) if physical else schema.fields)
+
+
+def _as_in_files(field: Field) -> Field:
+    metadata = rename_metadata(field.metadata, field.name, field.file_name)
+    return msgspec.structs.replace(field, name=field.file_name, metadata=metadata)
 
 
 def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -831,48 +841,48 @@ def has_own_order(field: Field) -> bool:
     return has_collation(field) or str(field.metadata.get(CHAR_VARCHAR, "")).startswith("char(")
 
 
-def _from_field(
-    spark: Mapping[str, Any], new_id: Callable[[], int], parent: tuple[str, ...]
-) -> Field:
-    name = spark["name"]
-    path = (*parent, name)
+def is_ordered(field: Field) -> bool:
+    """Whether values of the column are equal, less or greater as their stored values are."""
+    return is_exact(field.type) and not has_own_order(field)
+
+
+def _from_field(spark: Mapping[str, Any], new_id: Callable[[], int]) -> Field:
     metadata = kept_metadata(spark.get("metadata") or {})
     type = spark["type"]
     if isinstance(type, str) and type.startswith(("char(", "varchar(")):
         metadata.setdefault(CHAR_VARCHAR, type)
-    id = new_id()
+    id = new_id()  # before those inside it
     return Field(
         id=id,
-        name=name,
-        type=_from_type(type, new_id, path),
+        name=spark["name"],
+        type=_from_type(type, new_id),
         nullable=spark.get("nullable", True),
         metadata=metadata,
     )
 
 
-def _from_type(spark: Any, new_id: Callable[[], int], path: tuple[str, ...]) -> FieldType:
+def _from_type(spark: Any, new_id: Callable[[], int]) -> FieldType:
+    """The type; one that readers could not restore by its name, which `check_schema` refuses."""
+
+    def member(name: str, type: str, nullable: bool) -> Field:
+        return Field(
+            id=new_id(), name=name, type=_from_type(spark[type], new_id), nullable=nullable
+        )
+
     if isinstance(spark, str):
-        return _from_name(spark, path)
+        if spark.startswith(("char(", "varchar(")):
+            return "string"
+        return "void" if spark == "null" else spark  # its older name, in stored schemas
     match spark.get("type") if isinstance(spark, Mapping) else None:
         case "struct":
-            return StructType(
-                fields=tuple(_from_field(field, new_id, path) for field in spark["fields"])
-            )
+            return StructType(fields=tuple(_from_field(field, new_id) for field in spark["fields"]))
         case "array":
-            return ArrayType(
-                element=_member(
-                    "element", spark["elementType"], spark["containsNull"], new_id, path
-                )
-            )
+            return ArrayType(element=member("element", "elementType", spark["containsNull"]))
         case "map":
-            return MapType(
-                key=_member("key", spark["keyType"], False, new_id, path),
-                value=_member(
-                    "value", spark["valueType"], spark["valueContainsNull"], new_id, path
-                ),
-            )
+            key = member("key", "keyType", False)
+            return MapType(key=key, value=member("value", "valueType", spark["valueContainsNull"]))
         case kind:
-            raise _no_spark_type(str(kind), path)
+            return str(kind)
 
 
 def unpadded(schema: Schema) -> Schema:
@@ -889,63 +899,31 @@ def unpadded(schema: Schema) -> Schema:
     return map_fields(schema, plain)
 
 
-def _member(
-    name: str, spark: Any, nullable: bool, new_id: Callable[[], int], parent: tuple[str, ...]
-) -> Field:
-    return Field(
-        id=new_id(), name=name, type=_from_type(spark, new_id, (*parent, name)), nullable=nullable
-    )
-
-
-def _from_name(name: str, path: tuple[str, ...]) -> str:
-    if name.startswith(("char(", "varchar(")):
-        return "string"
-    if name == "null":  # Spark's older name of "void", still found in stored schemas
-        return "void"
-    if not is_primitive(name):
-        raise _no_spark_type(name, path)
-    return name
-
-
-def _no_spark_type(name: str, path: tuple[str, ...]) -> UnsupportedTypeError:
-    return UnsupportedTypeError(
-        f"Column {show_path(path)} has the Spark type {name!r}, which cannot be stored so that "
-        "every reader gets it back. Cast it to a supported type or drop it before writing."
-    )
-
-
-def _to_struct(fields: tuple[Field, ...], physical: bool) -> dict[str, Any]:
-    return {"type": "struct", "fields": [_to_field(field, physical) for field in fields]}
-
-
-def _to_field(field: Field, physical: bool) -> dict[str, Any]:
-    name = field.file_name if physical else field.name
+def _to_struct(fields: Iterable[Field]) -> dict[str, Any]:
     return {
-        "name": name,
-        "type": _to_type(field.type, physical),
-        "nullable": True,
-        # a copy, because pyspark's StructField.fromJson removes the collations from its argument
-        "metadata": copy.deepcopy(rename_metadata(field.metadata, field.name, name)),
+        "type": "struct",
+        "fields": [
+            {
+                "name": field.name,
+                "type": _to_type(field.type),
+                "nullable": True,
+                # a copy: pyspark's StructField.fromJson removes the collations from its argument
+                "metadata": copy.deepcopy(field.metadata),
+            }
+            for field in fields
+        ],
     }
 
 
-def _to_type(type: FieldType, physical: bool) -> Any:
+def _to_type(type: FieldType) -> Any:
     match type:
         case StructType():
-            return _to_struct(type.fields, physical)
+            return _to_struct(type.fields)
         case ArrayType():
-            element = _to_type(type.element.type, physical)
-            return {
-                "type": "array",
-                "elementType": element,
-                "containsNull": True,
-            }
+            element = _to_type(type.element.type)
+            return {"type": "array", "elementType": element, "containsNull": True}
         case MapType():
-            return {
-                "type": "map",
-                "keyType": _to_type(type.key.type, physical),
-                "valueType": _to_type(type.value.type, physical),
-                "valueContainsNull": True,
-            }
+            key, value = _to_type(type.key.type), _to_type(type.value.type)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
         case _:
             return type

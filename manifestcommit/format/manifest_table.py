@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 
 from ..errors import UsageError
 from . import values
-from .entries import ColumnStats, Entry, FooterRef, ManifestRef, SourceRange, from_rows
+from .entries import (
+    ColumnStats,
+    Entry,
+    FooterRef,
+    Int64,
+    ManifestRef,
+    Positive,
+    SourceRange,
+    from_rows,
+)
 from .fields import MAX_FIELD_ID, FieldType, Schema, Shape, WireValue, leaves, shown
 from .partitioning import Matcher, PartitionPattern
 from .snapshot import Totals
@@ -36,7 +45,7 @@ FIXED = (
     ("sources", _SOURCES),
     ("extra", pa.string()),
 )
-SORTED = "sorted"  # the one member of `extra` that this release knows
+SORTED = "sorted"
 # of files that other programs wrote; absent where a manifest has none
 FOOTER = ("footer", pa.struct([("bytes", pa.int64()), ("digest", pa.string())]))
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
@@ -102,7 +111,7 @@ def _extra_out(entry: Entry) -> str | None:
 def sorted_by(extras: pa.ChunkedArray, by: Sequence[int]) -> pa.ChunkedArray:
     """Which entries, by `extra`, have rows that are sorted by exactly these columns. [GC20]"""
     kinds = pc.unique(extras).drop_null().to_pylist()
-    wanted = [text for text in kinds if _json(text).get(SORTED) == [*by]]
+    wanted = [text for text in kinds if _json(text, _Extra).sorted == (*by,)]
     return pc.is_in(extras, value_set=pa.array(wanted, pa.string()))
 
 
@@ -208,12 +217,7 @@ def check_rows(table: pa.Table) -> None:
             raise ValueError(f"its column {name!r} has negative counts")
     if "extra" in present:
         for text in pc.unique(table.column("extra")).drop_null().to_pylist():
-            members = _json(text)
-            if not isinstance(members, dict):
-                raise ValueError("its column 'extra' holds something else than members")
-            ids = members.get(SORTED, [])
-            if not (isinstance(ids, list) and all(type(id) is int and id > 0 for id in ids)):
-                raise ValueError(f"its column 'extra' has a member {SORTED!r} that is no field ids")
+            _json(text, _Extra)
     if "sources" in present:
         _check_sources(table.column("sources"))
     if FOOTER[0] in present:
@@ -242,24 +246,26 @@ def _check_sources(ranges: pa.ChunkedArray) -> None:
             rows.field(name).null_count for name in ("source", "start", "end")
         ):
             raise ValueError("its column 'sources' has nulls inside")
-        for name, kinds in (("start", (int, str, type(None))), ("end", (int, str))):
+        for name, kind in (("start", Int64 | str | None), ("end", Int64 | str)):
             texts = rows.field(name)
-            for text in pc.unique(
-                texts.filter(pc.invert(pc.match_substring_regex(texts, _POSITION)))
-            ).to_pylist():
-                position = _json(text)
-                if isinstance(position, bool) or not isinstance(position, kinds):
-                    raise ValueError(
-                        f"its column 'sources' has a range whose {name} is {shown(position)}"
-                    )
+            unusual = texts.filter(pc.invert(pc.match_substring_regex(texts, _POSITION)))
+            for text in pc.unique(unusual).to_pylist():
+                _json(text, kind)
 
 
-def _json(text: str) -> Any:
-    """Decode a JSON text of a manifest; ValueError if it is none, or nested too deeply."""
+class _Extra(msgspec.Struct):
+    """The members of `extra` that this release knows."""
+
+    sorted: tuple[Positive, ...] = ()
+
+
+def _json(text: str, kind: Any) -> Any:
+    """Decode a JSON text of a manifest; ValueError if it is none of its kind, or nested too
+    deeply."""
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"it holds {shown(text)}, which is no JSON: {error}") from None
+        raise ValueError(f"it holds {shown(text)}, which is not allowed there: {error}") from None
 
 
 def _check_paths(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> None:

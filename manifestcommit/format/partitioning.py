@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import msgspec
 
 from ..errors import UsageError
+from .evolution import find_column
 from .fields import (
-    EXACT,
     INTEGERS,
     MAX_FIELD_ID,
     MAX_PRECISION,
@@ -30,6 +30,7 @@ from .fields import (
     WireValue,
     decimal_parts,
     has_collation,
+    is_exact,
     shown,
     type_text,
 )
@@ -51,8 +52,6 @@ _HASH_LENGTH = 16
 _HASH = re.compile(rf"[0-9a-f]{{{_HASH_LENGTH}}}")
 # the cut may lose up to three bytes of a character and two of an escape
 _LEAST_CUT_BYTES = MAX_COMPONENT_BYTES - 5
-
-_PARTITION_TYPES = EXACT - {"binary"}
 
 # Hive's list (Spark's ExternalCatalogUtils.escapePathName), and NUL, which no file system accepts.
 _ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^"))}
@@ -99,11 +98,11 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         call = None if exact or not isinstance(name, str) else parse_call(name)
         if call is not None:
             function, width, column = call
-            field = _column(schema.fields, column, "partition_by")
+            field = find_column(schema, column, "partition_by: the table")
             ids.append(of_column(field, function, width).id)
             continue
-        field = _column(schema.fields, name, "partition_by")
-        if not _can_partition(field.type):
+        field = find_column(schema, str(name), "partition_by: the table")
+        if not is_exact(field.type) or field.type == "binary":
             raise UsageError(
                 f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
                 "partition column is boolean, an integer, string, date, timestamp or decimal."
@@ -151,7 +150,7 @@ def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[Parti
 
 def is_folder_column(name: str, type: str) -> bool:
     """Whether a column of this name and type may make folders. [PT1]"""
-    return bool(name) and (_can_partition(type) or type == "binary" or type in CALENDAR)
+    return bool(name) and (is_exact(type) or type in CALENDAR)
 
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
@@ -173,10 +172,10 @@ def parse_static(
     overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
     The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
     """
-    fields = partition_fields(schema, partition_by)
+    columns = Schema(fields=partition_fields(schema, partition_by))
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
-        field = _column(fields, name, "overwrite")
+        field = find_column(columns, str(name), "overwrite: the partitioning")
         if field.id in static:
             raise UsageError(f"overwrite names the column {field.name!r} twice.")
         try:
@@ -201,25 +200,6 @@ def value_text(value: WireValue, type: FieldType) -> str:
             return text.rstrip("0") if moment.microsecond else text
         return f"@{moment}"
     return str(value)
-
-
-def _can_partition(type: FieldType) -> bool:
-    return isinstance(type, str) and (type in _PARTITION_TYPES or decimal_parts(type) is not None)
-
-
-def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
-    """The column of that name, else in any case: names are unique regardless of it."""
-    for same in (
-        lambda field: field.name == name,
-        lambda field: field.name.lower() == str(name).lower(),
-    ):
-        column = next(filter(same, fields), None)
-        if column is not None:
-            return column
-    known = ", ".join(repr(field.name) for field in fields[:20]) or "none"
-    raise UsageError(
-        f"{argument}: there is no column {shown(name)} to choose from; there are: {known}."
-    )
 
 
 def _component(field: Field, value: WireValue) -> str:
@@ -299,9 +279,7 @@ def _from_text(text: str, type: FieldType) -> Any:
 # Reads Hive-style folders that other programs wrote: the partition values of the files below
 # them, typed as Spark infers them where their names follow from the typed values.
 
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
+_INFERRED = ("integer", "long", f"decimal({MAX_PRECISION},0)", "date", "timestamp_ntz")
 _DIGITS = {"integer": 10, "long": 20}
 
 
@@ -369,26 +347,13 @@ def agrees(
 
 
 def _kind(text: str) -> str:
-    if _INTEGER.fullmatch(text):
-        number = int(text) if len(text) <= 39 else 10**39
-        if len(text) <= 39 and str(number) != text:
-            return "string"  # 01234 would become 1234
-        if -(2**31) <= number < 2**31:
-            return "integer"
-        if -(2**63) <= number < 2**63:
-            return "long"
-        digits = len(str(abs(number)))
-        return f"decimal({digits},0)" if digits <= MAX_PRECISION else "string"
-    try:
-        if _DATE.fullmatch(text):
-            date.fromisoformat(text)
-            return "date"
-        if _TIMESTAMP.fullmatch(text) and not (text[-1] == "0" and "." in text):
-            datetime.fromisoformat(text)
-            return "timestamp_ntz"
-    except ValueError:  # such as February 30
-        pass
-    return "string"
+    """The first type of which this text is exactly what a folder of a value shows."""
+    for kind in _INFERRED:
+        with suppress(UsageError):
+            if value_text(_parse(text, kind), kind) == text:
+                is_decimal = kind.startswith("decimal")
+                return f"decimal({len(text.lstrip('-'))},0)" if is_decimal else kind
+    return "string"  # among others 01234, which would become 1234
 
 
 def _wider(one: str | None, other: str) -> str:
@@ -442,7 +407,7 @@ def by_content(
 
 def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
     """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
-    patterns = tuple(by_content(touched).values())
+    patterns = dedupe(touched)
     return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
 
 
@@ -457,11 +422,14 @@ def first_overlap(
 class Matcher:
     """Tests quickly whether a partition, or another pattern, overlaps any of many patterns."""
 
+    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type:
+    # values need no tags of their types.
+
     def __init__(self, patterns: Iterable[PartitionPattern]) -> None:
         self._by_ids: dict[tuple[int, ...], set[tuple[WireValue, ...]]] = {}
         for pattern in patterns:
             ids = tuple(sorted(pattern))
-            self._by_ids.setdefault(ids, set()).add(_exact(pattern[field_id] for field_id in ids))
+            self._by_ids.setdefault(ids, set()).add(tuple(pattern[field_id] for field_id in ids))
 
     @property
     def everything(self) -> bool:
@@ -472,7 +440,7 @@ class Matcher:
         """Whether the patterns cover this partition, given with a value for every id; one by other
         ids, of a former partitioning, covers none. [CF9]"""
         return any(
-            _exact(partition[field_id] for field_id in ids) in values
+            tuple(partition[field_id] for field_id in ids) in values
             for ids, values in self._by_ids.items()
             if all(field_id in partition for field_id in ids)
         )
@@ -481,17 +449,11 @@ class Matcher:
         """Whether some partition matches both one of these patterns and `other`."""
         for ids, values in self._by_ids.items():
             if all(field_id in other for field_id in ids):
-                if _exact(other[field_id] for field_id in ids) in values:
+                if tuple(other[field_id] for field_id in ids) in values:
                     return True
                 continue
             common = [index for index, field_id in enumerate(ids) if field_id in other]
-            wanted = _exact(other[ids[index]] for index in common)
+            wanted = tuple(other[ids[index]] for index in common)
             if any(tuple(value[index] for index in common) == wanted for value in values):
                 return True
         return False
-
-
-def _exact(values: Iterable[WireValue]) -> tuple[WireValue, ...]:
-    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type.
-    # So no type tag is needed.
-    return tuple(values)

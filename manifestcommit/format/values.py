@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -144,7 +145,7 @@ def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
     unknown extensions, and all else that no table type holds.
     """
     draw = unique_ids(new_id)
-    result = Schema(fields=tuple(_from_field(field, draw, ()) for field in schema))
+    result = Schema(fields=tuple(_from_field(field, draw) for field in schema))
     check_schema(result)
     return result
 
@@ -237,34 +238,29 @@ def arrow_type(type: FieldType, *, physical: bool = True, ids: bool = True) -> p
     raise UnsupportedTypeError(f"The type {type!r} is unknown to this release.")
 
 
-def _from_field(
-    field: pa.Field, new_id: Callable[[], int], parent: tuple[str, ...], name: str | None = None
-) -> Field:
-    name = field.name if name is None else name
-    id = new_id()
-    type = _from_type(field.type, new_id, (*parent, name))
+def _from_field(field: pa.Field, new_id: Callable[[], int], name: str | None = None) -> Field:
+    id = new_id()  # before those inside it
     return Field(
         id=id,
-        name=name,
-        type=type,
+        name=field.name if name is None else name,
+        type=_from_type(field.type, new_id),
         nullable=field.nullable,
         metadata=_spark_metadata(field.metadata),
     )
 
 
-def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ...]) -> FieldType:
+def _from_type(type: pa.DataType, new_id: Callable[[], int]) -> FieldType:
+    """The type; one that no table holds by its name, which `check_schema` refuses."""
     type = plain_type(type)
     if is_variant(type):
         return "variant"
     if pa.types.is_struct(type):
-        return StructType(
-            fields=tuple(_from_field(type.field(i), new_id, path) for i in range(type.num_fields))
-        )
+        return StructType(fields=tuple(_from_field(field, new_id) for field in type))
     if is_list(type):
-        return ArrayType(element=_from_field(type.value_field, new_id, path, "element"))
+        return ArrayType(element=_from_field(type.value_field, new_id, "element"))
     if pa.types.is_map(type):
-        key = _from_field(type.key_field.with_nullable(False), new_id, path, "key")
-        return MapType(key=key, value=_from_field(type.item_field, new_id, path, "value"))
+        key = _from_field(type.key_field.with_nullable(False), new_id, "key")
+        return MapType(key=key, value=_from_field(type.item_field, new_id, "value"))
     if (name := _FROM_ARROW.get(type)) is not None:
         return name
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
@@ -273,16 +269,8 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ..
         try:
             return "timestamp_ntz" if type.tz is None else "timestamp"
         except UnicodeDecodeError:  # a damaged schema may name a zone that is not text
-            raise UnsupportedTypeError(
-                f"Column {show_path(path)} is a timestamp whose time zone is not UTF-8. Write it "
-                "again with the name of a time zone, such as UTC."
-            ) from None
-    if pa.types.is_fixed_size_binary(type):
-        return "binary"
-    raise UnsupportedTypeError(
-        f"Column {show_path(path)} has the Arrow type {type}, which cannot be stored so that every "
-        "reader gets it back. Cast it to a supported type or drop it before writing."
-    )
+            return "timestamp in a time zone whose name is not UTF-8"
+    return "binary" if pa.types.is_fixed_size_binary(type) else str(type)
 
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
@@ -395,7 +383,7 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
                 "it. Decode it with its own encoding, or store the bytes in a binary column."
             )
         return result
-    if array.type == target and not _has_required(type) and _is_valid(array):
+    if array.type == target and not has_required(type) and _is_valid(array):
         return array
     match type:
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
@@ -442,8 +430,13 @@ def _decoded(array: pa.Array) -> pa.Array:
             return array
 
 
-def _has_required(type: FieldType) -> bool:
-    return any(not member.nullable or _has_required(member.type) for member in members(type))
+def has_required(type: FieldType) -> bool:
+    """True if something inside may not be null, but for keys of maps, which never are in Arrow."""
+    keys = (type.key,) if isinstance(type, MapType) else ()
+    return any(
+        (not inner.nullable and inner not in keys) or has_required(inner.type)
+        for inner in members(type)
+    )
 
 
 def _primitive(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa.Array:
@@ -505,21 +498,25 @@ def exactly(numbers: pa.Array, target: pa.DataType) -> pa.Array:
     return numbers.cast(target)
 
 
+def is_text(type: pa.DataType) -> bool:
+    """True for all types of text of Arrow."""
+    return type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_binary(type: pa.DataType) -> bool:
+    """True for all types of bytes of Arrow."""
+    plain = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return type in plain or bool(pa.types.is_fixed_size_binary(type))
+
+
 def _is_same_kind(source: pa.DataType, type: str) -> bool:
     """True if a checked cast keeps every value that the target can hold. Whether it can hold a
     value is the cast's check. Numbers are `exactly`'s."""
     types = pa.types
     if type == "string":
-        return bool(
-            types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
-        )
+        return is_text(source)
     if type == "binary":
-        views = (
-            types.is_large_binary(source)
-            or types.is_binary_view(source)
-            or types.is_fixed_size_binary(source)
-        )
-        return bool(types.is_binary(source) or views)
+        return is_binary(source)
     if type == "date":
         return bool(types.is_date(source))
     if type in MOMENTS:
@@ -566,7 +563,7 @@ def is_plain_variant(type: pa.DataType) -> bool:
     return (
         pa.types.is_struct(type)
         and sorted(field.name for field in type) == ["metadata", "value"]
-        and all(_is_same_kind(field.type, "binary") for field in type)
+        and all(is_binary(field.type) for field in type)
     )
 
 
@@ -763,20 +760,21 @@ def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(table.to_pylist())
     except (OverflowError, ValueError):
-        columns = [_each(column) for column in table.columns]
+        columns = [[python_value(scalar) for scalar in column] for column in table.columns]
         names = table.schema.names
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _each(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = []
-    for at in range(len(column)):
-        try:
-            values.append(column[at].as_py())
-        except (OverflowError, ValueError):
-            number = getattr(column[at], "value", None)
-            values.append(number if isinstance(number, int) else str(column.slice(at, 1)))
-    return values
+def python_value(scalar: pa.Scalar) -> Any:
+    """A value of Python; one that Python cannot hold as the number or the bytes that it is, a
+    nested one as text."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if is_text(scalar.type):
+            return scalar.as_buffer().to_pybytes()
+        number = getattr(scalar, "value", None)
+        return number if isinstance(number, int) else str(pa.array([scalar], scalar.type))
 
 
 def integer_range(type: FieldType) -> tuple[int, int] | None:
@@ -954,18 +952,13 @@ def _moment(micros: int) -> datetime | int:
         return micros
 
 
-def _timestamp_wire(value: Any) -> int | None:
+def _moment_wire(value: Any, has_zone: bool) -> int | None:
     if not isinstance(value, datetime):
         return _interval_wire(value)
-    if value.tzinfo is None or value.utcoffset() is None:
+    if (value.utcoffset() is not None) != has_zone:
         return None
-    return _whole_micros(value, value.astimezone(UTC).replace(tzinfo=None) - _EPOCH)
-
-
-def _timestamp_ntz_wire(value: Any) -> int | None:
-    if not isinstance(value, datetime):
-        return _interval_wire(value)
-    return None if value.tzinfo is not None else _whole_micros(value, value - _EPOCH)
+    plain = value.astimezone(UTC) if has_zone else value
+    return _whole_micros(value, plain.replace(tzinfo=None) - _EPOCH)
 
 
 def _interval_wire(value: Any) -> int | None:
@@ -984,8 +977,8 @@ _ENCODERS: dict[str, Callable[[Any], WireValue]] = {
     "double": _float_wire,
     "binary": _binary_wire,
     "date": _date_wire,
-    "timestamp": _timestamp_wire,
-    "timestamp_ntz": _timestamp_ntz_wire,
+    "timestamp": partial(_moment_wire, has_zone=True),
+    "timestamp_ntz": partial(_moment_wire, has_zone=False),
     "interval": _interval_wire,
 }
 

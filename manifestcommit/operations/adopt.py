@@ -864,7 +864,6 @@ class _Listed(_Pending):
                 job="",
                 partition=file.partition,
                 bounds_columns=DEFAULT_BOUNDS_COLUMNS,
-                outside=True,
                 unknown=self._unknown,
             )
         return FileFacts(

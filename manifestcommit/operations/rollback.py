@@ -43,7 +43,7 @@ from ..log.version_chain import (
     read_version,
     settled_head,
 )
-from ..protocol.conflict import undoes_a_joint_commit
+from ..protocol.conflict import find_conflict, undoes_a_joint_commit
 from ..protocol.joint_outcome import find_mismatch, state_before
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import parse_age
@@ -223,7 +223,7 @@ def plan_rollback(
 def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
     """The error that this change would end with because it undoes a joint commit in one table only,
     before it is committed. [MT14]"""
-    conflict = undoes_a_joint_commit(head.snapshot, change, Inputs())
+    conflict = find_conflict(head.snapshot, change, Inputs(), (undoes_a_joint_commit,))
     if conflict is not None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 

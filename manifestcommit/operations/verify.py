@@ -31,7 +31,7 @@ from ..files.footer_stats import TrackedLeaf, parquet_columns, tracked_leaves
 from ..files.foreign_file import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
-from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves
+from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
 from ..format.snapshot import RunRef, Snapshot, totals_of
 from ..format.transforms import maker, partition_fields, source_ids
 from ..format.values import arrow_type
@@ -47,7 +47,6 @@ from ..log.version_chain import (
 )
 from ..protocol.audit import (
     VerifyFinding,
-    as_text,
     check_step,
     check_version,
     compare_totals,
@@ -179,9 +178,9 @@ def _examine(
 def _check_partition(
     path: str, name: str, held: set[WireValue], value: WireValue
 ) -> Iterator[VerifyFinding]:
-    others = sorted(as_text(other) for other in held - {value})
+    others = sorted(shown(other) for other in held - {value})
     if others:
-        text = f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"
+        text = f"column {name} holds {', '.join(others[:3])}, its entry says {shown(value)}"
         yield finding("file_partition_differs", path, text)
 
 
@@ -239,12 +238,12 @@ class _Tally:
         low, high, type = self._low, self._high, self.leaf.type
         try:
             if low is not None and said.min is not None and low < _ordered(said.min, type):
-                yield f"it holds a value below {as_text(said.min)}, its smallest by its entry"
+                yield f"it holds a value below {shown(said.min)}, its smallest by its entry"
             if high is not None and said.max is not None and high > _ordered(said.max, type):
-                yield f"it holds a value above {as_text(said.max)}, its largest by its entry"
+                yield f"it holds a value above {shown(said.max)}, its largest by its entry"
         except (ValueError, TypeError):
             yield (
-                f"its bounds {as_text(said.min)} and {as_text(said.max)} are no values of "
+                f"its bounds {shown(said.min)} and {shown(said.max)} are no values of "
                 f"the type {type}"
             )
 

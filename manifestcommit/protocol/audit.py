@@ -6,13 +6,13 @@ Pure: snapshots in, findings out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from ..format import object_names
-from ..format.fields import WireValue
+from ..format.fields import shown
 from ..format.snapshot import Commit, Snapshot, Totals, is_standby, totals_of
 
 Severity = Literal["damage", "note"]
@@ -173,6 +173,9 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
+
+
 def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
     """Make a finding, with the severity and the remedy of its kind. of: an object's name, or the
     number of a version."""
@@ -188,37 +191,35 @@ def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
 def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
     """Check the rules between a version and the next: identity, time, fence, watermarks, records,
     totals. [CM14] [CM17] [CM24] [GC2]"""
-    name, before = object_names.version_name(child.version), f"version {parent.version}"
     if child.table_id != parent.table_id:
-        yield other_table(child, parent.table_id, before)
-        return  # the versions belong to two tables: nothing else can be compared
+        # the versions belong to two tables: nothing else can be compared
+        yield other_table(child, parent.table_id, f"version {parent.version}")
+        return
+    yield from _findings(child, _broken_rules(parent, child))
+
+
+def _findings(of: Snapshot, problems: Iterable[Problem]) -> Iterator[VerifyFinding]:
+    return (finding(kind, of.version, problem) for kind, problem in problems)
+
+
+def _broken_rules(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
+    before = f"version {parent.version}"
     if child.committed_at < parent.committed_at:
         by = parent.committed_at - child.committed_at
-        yield finding(
-            "time_went_back", name, f"it says that it was committed {by:,} µs before {before}"
-        )
+        yield "time_went_back", f"it says that it was committed {by:,} µs before {before}"
     for member in ("fence", "expired"):
-        if getattr(child, member) < getattr(parent, member):
-            yield finding(
-                "fence_went_back",
-                name,
-                f"its {member} is {getattr(child, member)}, after {getattr(parent, member)}",
-            )
-    yield from _check_watermarks(parent, child, name)
-    yield from _check_advanced(parent, child, name)
-    yield from _check_records(parent, child, name)
-    yield from _check_totals(parent.totals, child, name)
+        old, new = getattr(parent, member), getattr(child, member)
+        if new < old:
+            yield "fence_went_back", f"its {member} is {new}, after {old}"
+    yield from _check_watermarks(parent, child)
+    yield from _check_advanced(parent, child)
+    yield from _check_records(parent, child)
+    yield from _check_totals(parent.totals, child)
     for commit in child.commits:
         birth = _birth(commit.job)
         if birth is not None and birth < parent.fence and not is_standby(child):
-            yield finding(
-                "record_false",
-                name,
-                (
-                    f"it carries job {commit.job}, which began below the fence "
-                    f"{parent.fence} of {before}"
-                ),
-            )
+            began = f"which began below the fence {parent.fence} of {before}"
+            yield "record_false", f"it carries job {commit.job}, {began}"
 
 
 def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
@@ -239,42 +240,35 @@ def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
     """Check a version by itself: its records, its tags, and that it lists nothing from later
     versions. [OB2] [OB10] [CM17] [RD5]"""
-    name = object_names.version_name(snapshot.version)
+    return _findings(snapshot, _false_records(snapshot))
+
+
+def _false_records(snapshot: Snapshot) -> Iterator[Problem]:
     for commit in snapshot.commits:
         if problem := _objection(snapshot, commit):
-            yield finding("record_false", name, problem)
+            yield "record_false", problem
         for problem in _counts_that_differ(commit):
-            yield finding("counts_differ", name, problem)
+            yield "counts_differ", problem
     for tag, named in snapshot.tags.items():
         if not 1 <= named.version <= snapshot.version:
-            yield finding(
-                "tag_dangles",
-                name,
-                f"its tag {tag!r} names version {named.version}, which does not exist",
-            )
-    latest = max(
-        (*(entry.added for entry in snapshot.added), *(ref.added for ref in snapshot.manifests)),
-        default=0,
-    )
-    if latest > snapshot.version:
-        yield finding(
-            "record_false", name, f"it lists what version {latest} added, which is above it"
-        )
+            text = f"its tag {tag!r} names version {named.version}, which does not exist"
+            yield "tag_dangles", text
+    added = [entry.added for entry in snapshot.added] + [ref.added for ref in snapshot.manifests]
+    if (latest := max(added, default=0)) > snapshot.version:
+        yield "record_false", f"it lists what version {latest} added, which is above it"
     if snapshot.version == 1:
-        yield from _check_totals(Totals(), snapshot, name)
+        yield from _check_totals(Totals(), snapshot)
 
 
 def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[VerifyFinding]:
     """Check the totals against what the version lists, as far as references to manifests say.
     removed: number of rows removed from each manifest. [OB2]"""
-    name = object_names.version_name(snapshot.version)
     taken = 0
     for ref in snapshot.manifests:
         gone = removed.get(ref.path, 0)
         if gone >> ref.files:
-            yield finding(
-                "reference_false", name, f"more rows were taken out of {ref.path} than it has"
-            )
+            text = f"more rows were taken out of {ref.path} than it has"
+            yield finding("reference_false", snapshot.version, text)
         taken += gone.bit_count()
     listed = totals_of(snapshot.added, snapshot.manifests)
     known = {"files": listed.files - taken}
@@ -288,85 +282,57 @@ def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[V
     that were counted. [OB2]"""
     for what, count in counted.items():
         if count != (said := getattr(snapshot.totals, what)):
-            yield finding(
-                "totals_differ",
-                snapshot.version,
-                f"it says {said:,} {what} in all, and lists {count:,}",
-            )
+            text = f"it says {said:,} {what} in all, and lists {count:,}"
+            yield finding("totals_differ", snapshot.version, text)
 
 
-def as_text(value: WireValue) -> str:
-    """Return a short text of a value, for a finding."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[VerifyFinding]:
+def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
     """Any commit may move a watermark forward (numbers are ordered, texts are not). Only a recorded
     rewind or rollback may move it back or remove it. [WM4]"""
     if any(commit.operation in ("rewind", "rollback") for commit in child.commits):
         return
-    for source in sorted(parent.watermarks.keys() | child.watermarks.keys()):
-        old, new = parent.watermarks.get(source), child.watermarks.get(source)
-        if old == new or old is None:
-            continue
+    for source, old in sorted(parent.watermarks.items()):
+        new = child.watermarks.get(source)
         text = ""
         if new is None:
-            text = f"source {source!r}, which was at {as_text(old)}, is gone without a rewind"
+            text = f"source {source!r}, which was at {shown(old)}, is gone without a rewind"
         elif type(old) is not type(new):
-            text = f"source {source!r} went from {as_text(old)} to {as_text(new)}, of another kind"
+            text = f"source {source!r} went from {shown(old)} to {shown(new)}, of another kind"
         elif isinstance(old, int) and isinstance(new, int) and new < old:
             text = f"source {source!r} went back from {old} to {new} without a rewind"
         if text:
-            yield finding("watermark_moved", name, text)
+            yield "watermark_moved", text
     still = {"gc", "tag", "give_up", "schema", "settle", "properties"}
-    if (
-        all(commit.operation in still for commit in child.commits)
-        and parent.watermarks != child.watermarks
-    ):
-        moved = sorted(
-            s for s in child.watermarks if child.watermarks[s] != parent.watermarks.get(s)
-        )
+    if all(commit.operation in still for commit in child.commits):
+        there = child.watermarks.items()
+        moved = sorted(source for source, new in there if parent.watermarks.get(source) != new)
         if moved:
-            yield finding(
-                "watermark_moved", name, f"source {moved[0]!r} moved by a commit that adds no rows"
-            )
+            yield "watermark_moved", f"source {moved[0]!r} moved by a commit that adds no rows"
 
 
-def _check_advanced(parent: Snapshot, child: Snapshot, name: str) -> Iterator[VerifyFinding]:
+def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
     """Each commit records what it advanced; together these are the watermarks' moves, but for what
     a single one moves otherwise, as a rewind does. [CM24]"""
     if len(child.commits) == 1:
-        if any(
-            child.watermarks.get(source) != end
-            for source, (_, end) in child.commits[0].advanced.items()
-        ):
-            yield finding(
-                "record_false",
-                name,
-                "what its commit says that it advanced is not where its watermarks are",
-            )
+        advanced = child.commits[0].advanced.items()
+        if any(child.watermarks.get(source) != end for source, (_, end) in advanced):
+            text = "what its commit says that it advanced is not where its watermarks are"
+            yield "record_false", text
         return
     stand: dict[str, int | str] = dict(parent.watermarks)
     for commit in child.commits:
         for source, (start, end) in commit.advanced.items():
             if source in stand and stand[source] != start:
-                text = (
-                    f"job {commit.job} says that it took source {source!r} up at "
-                    f"{as_text(start)}, where it was not"
-                )
-                yield finding("record_false", name, text)
+                said = f"took source {source!r} up at {shown(start)}, where it was not"
+                yield "record_false", f"job {commit.job} says that it {said}"
                 return
             stand[source] = end
     if stand != child.watermarks:
-        yield finding(
-            "record_false",
-            name,
-            "what its commits say that they advanced is not how its watermarks moved",
-        )
+        text = "what its commits say that they advanced is not how its watermarks moved"
+        yield "record_false", text
 
 
-def _check_records(parent: Snapshot, child: Snapshot, name: str) -> Iterator[VerifyFinding]:
+def _check_records(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
     """Check that keys and jobs are carried over: only gc forgets them, and only rewinds and
     rollbacks invalidate keys. Runs are compared as a whole. [KY1] [CM17]"""
     if any(commit.operation in ("gc", "rewind", "rollback") for commit in child.commits):
@@ -377,15 +343,11 @@ def _check_records(parent: Snapshot, child: Snapshot, name: str) -> Iterator[Ver
     ):
         lost = sorted(old.keys() - new.keys()) if runs else []
         if lost:
-            yield finding(
-                "record_lost",
-                name,
-                f"it forgets the {what} {lost[0]!r}"
-                + (f" and {len(lost) - 1:,} more" if lost[1:] else ""),
-            )
+            more = f" and {len(lost) - 1:,} more" if lost[1:] else ""
+            yield "record_lost", f"it forgets the {what} {lost[0]!r}{more}"
 
 
-def _check_totals(before: Totals, child: Snapshot, name: str) -> Iterator[VerifyFinding]:
+def _check_totals(before: Totals, child: Snapshot) -> Iterator[Problem]:
     for what in ("files", "rows", "bytes"):
         moved = sum(
             getattr(commit.summary, what) - getattr(commit.summary, f"removed_{what}")
@@ -393,14 +355,8 @@ def _check_totals(before: Totals, child: Snapshot, name: str) -> Iterator[Verify
         )
         expected, said = getattr(before, what) + moved, getattr(child.totals, what)
         if expected != said:
-            yield finding(
-                "totals_differ",
-                name,
-                (
-                    f"it says {said:,} {what} in all; those before with what came and went "
-                    f"are {expected:,}"
-                ),
-            )
+            came = f"those before with what came and went are {expected:,}"
+            yield "totals_differ", f"it says {said:,} {what} in all; {came}"
 
 
 def _counts_that_differ(commit: Commit) -> Iterator[str]:

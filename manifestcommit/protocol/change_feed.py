@@ -14,7 +14,7 @@ import msgspec
 from ..errors import UsageError
 from ..format.change import StreamBatch
 from ..format.evolution import can_widen
-from ..format.fields import ArrayType, Field, FieldType, MapType, StructType, type_text, walk
+from ..format.fields import Field, FieldType, members, type_text, walk
 from ..format.snapshot import REPLACE, Commit, StreamRecord
 
 # Batches of streaming queries: which batch a table expects next.
@@ -211,18 +211,10 @@ def _ids(fields: Iterable[Field]) -> set[int]:
 
 def _reads_as(file: FieldType, column: FieldType, void: bool) -> bool:
     """Whether the column can hold every value of the file's type."""
-    match file, column:
-        case StructType(fields=old), StructType(fields=new):
-            by_id = {field.id: field for field in old}
-            return all(
-                field.id not in by_id or _reads_as(by_id[field.id].type, field.type, void)
-                for field in new
-            )
-        case ArrayType(element=old_element), ArrayType(element=new_element):
-            return _reads_as(old_element.type, new_element.type, void)
-        case ((MapType() as old_map), (MapType() as new_map)):
-            return _reads_as(old_map.key.type, new_map.key.type, void) and _reads_as(
-                old_map.value.type, new_map.value.type, void
-            )
-        case _:
-            return file == column or can_widen(file, column) or (void and file == "void")
+    old, new = members(file), members(column)
+    if not (old and new and type(file) is type(column)):
+        return file == column or can_widen(file, column) or (void and file == "void")
+    there = {field.id: field.type for field in old}
+    return all(
+        field.id not in there or _reads_as(there[field.id], field.type, void) for field in new
+    )

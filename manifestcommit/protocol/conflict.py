@@ -7,7 +7,7 @@ Pure. A conflict is a value here; the engine turns it into an exception.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -81,14 +81,30 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     violation: Violation | None = None
 
 
+class Sides(NamedTuple):
+    """What a rule finds: what this job declared, and what the other commit did. rule: its name,
+    where that is not the function's."""
+
+    mine: str
+    winner: str
+    rule: str = ""
+    mismatch: WatermarkMismatch | None = None
+
+
 # Any: the kind of change that the rule judges; RULES says which.
-Rule = Callable[[Snapshot, Any, Inputs], Conflict | None]
+Rule = Callable[[Snapshot, Any, Inputs], Sides | None]
 
 
-def find_conflict(head: Snapshot, change: Change, inputs: Inputs) -> Conflict | None:
-    """Return the first rule that the change breaks on `head`; None: it breaks none. [CF1]"""
-    conflicts = (rule(head, change, inputs) for rule in RULES[type(change)])
-    return next((conflict for conflict in conflicts if conflict is not None), None)
+def find_conflict(
+    head: Snapshot, change: Change, inputs: Inputs, rules: Sequence[Rule] = ()
+) -> Conflict | None:
+    """Return the first rule that the change breaks on `head`; None: it breaks none. rules: those to
+    ask, else all of its kind. [CF1]"""
+    for rule in rules or RULES[type(change)]:
+        if (sides := rule(head, change, inputs)) is not None:
+            name, mismatch = sides.rule or rule.__name__, sides.mismatch
+            return Conflict(rule=name, mine=sides.mine, winner=sides.winner, mismatch=mismatch)
+    return None
 
 
 def needs_winners(change: Change) -> bool:
@@ -111,39 +127,34 @@ def is_unborn(head: Snapshot) -> bool:
     return head.provisional and bool(head.schema.fields)
 
 
-def table_exists(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def table_exists(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The job is to be the first, and another commit was. [CF18]"""
     if not change.first or is_unborn(head):
         return None
-    return Conflict(
-        rule="table_exists",
-        mine='is to create the table (mode="error" or "ignore")',
-        winner=f"the table exists, at version {head.version}",
+    return Sides(
+        'is to create the table (mode="error" or "ignore")',
+        f"the table exists, at version {head.version}",
     )
 
 
-def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The schema change does not commute, or files were written with a column that the table no
     longer has in that form. [CF8]"""
     if change.initial is not None:
         if not head.schema.fields or head.provisional:
             return None
-        return Conflict(
+        return Sides(
+            "gives the table its first columns",
+            "another first write was committed before",
             rule="schema",
-            mine="gives the table its first columns",
-            winner="another first write was committed before",
         )
     # a rollback went back to before the table had columns
     if not head.schema.fields and (change.edits or change.schema is not None):
-        return Conflict(
-            rule="schema", mine=change.operation, winner="the table has no columns any more"
-        )
+        return Sides(change.operation, "the table has no columns any more", rule="schema")
     try:
         result = apply_edits(head.schema, change.edits) if change.edits else head.schema
     except SchemaConflict as clash:
-        return Conflict(
-            rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash)
-        )
+        return Sides(f"{change.operation} with a schema change", str(clash), rule="schema")
     if change.schema is None or change.schema.fields == result.fields:
         return None
     return _unreadable(change.schema.fields, result.fields)
@@ -151,26 +162,22 @@ def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict |
 
 def _unreadable(
     written: Sequence[Field], there: Sequence[Field], *, is_inside: bool = False
-) -> Conflict | None:
+) -> Sides | None:
     """A column of the change's files that the table can no longer read: it was dropped, or a
     rollback made it narrower, or, of members (is_inside), it got another name. [SC12]"""
     now = {field.id: field for field in there}
     for field in written:
         mine = f"wrote the column {field.name!r}"
         if field.id not in now:
-            return Conflict(
-                rule="schema", mine=mine, winner="it was dropped from the table meanwhile"
-            )
+            return Sides(mine, "it was dropped from the table meanwhile", rule="schema")
         column = now[field.id]
         if is_inside and field.name != column.name:
-            return Conflict(
-                rule="schema", mine=mine, winner=f"it is called {column.name!r} in the table by now"
-            )
+            return Sides(mine, f"it is called {column.name!r} in the table by now", rule="schema")
         if field.nullable and not column.nullable:
-            return Conflict(
+            return Sides(
+                f"{mine} as one that may be null",
+                "it may not be null in the table any more",
                 rule="schema",
-                mine=f"{mine} as one that may be null",
-                winner="it may not be null in the table any more",
             )
         old, new = type_text(field.type), type_text(column.type)
         if members(field.type) and members(column.type):
@@ -178,13 +185,11 @@ def _unreadable(
             if (inside := _unreadable(*pair, is_inside=True)) is not None:
                 return inside
         elif old != new and not can_widen(field.type, column.type):
-            return Conflict(
-                rule="schema", mine=f"{mine} as {old}", winner=f"it is {new} in the table by now"
-            )
+            return Sides(f"{mine} as {old}", f"it is {new} in the table by now", rule="schema")
     return None
 
 
-def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The files were laid out for a partitioning that is not the table's, or partitions of another
     one are to be emptied. [CF9]"""
     scope = () if change.overwrite is None else change.overwrite.scope
@@ -192,52 +197,46 @@ def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conf
     fits = change.partition_by in (None, head.partition_by) and {*named} <= {*head.partition_by}
     if fits or change.initial is not None or change.repartitions or not head.schema.fields:
         return None
-    return Conflict(
+    return Sides(
+        f"is partitioned by {_fields(head, change.partition_by or named)}",
+        f"the table is partitioned by {_fields(head, head.partition_by)}",
         rule="partitioning",
-        mine=f"is partitioned by {_fields(head, change.partition_by or named)}",
-        winner=f"the table is partitioned by {_fields(head, head.partition_by)}",
     )
 
 
-def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The table gets another partitioning, and not all of its files are replaced. [CF9] [SC13]"""
     if not change.repartitions:
         return None
     left = head.totals.files - given_and_taken(head, change, inputs)[1].files
     if not left:
         return None
-    return Conflict(
+    return Sides(
+        f"partitions the table by {_fields(head, change.partition_by or ())}",
+        f"{left} files in other partitions would stay",
         rule="partitioning",
-        mine=f"partitions the table by {_fields(head, change.partition_by or ())}",
-        winner=f"{left} files in other partitions would stay",
     )
 
 
-def path_is_live(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def path_is_live(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A file is listed already: listing it again would duplicate its rows. [CF10]"""
     if not inputs.live:
         return None
-    return Conflict(
-        rule="path_is_live",
-        mine=f"adds {min(inputs.live)!r}",
-        winner=f"the table lists {len(inputs.live)} of the added files",
+    return Sides(
+        f"adds {min(inputs.live)!r}", f"the table lists {len(inputs.live)} of the added files"
     )
 
 
 def replaced_file_is_gone(
     head: Snapshot, change: Write | MergeManifests, inputs: Inputs
-) -> Conflict | None:
+) -> Sides | None:
     """A file to be replaced was removed by another commit. [CF7]"""
     if not inputs.gone:
         return None
-    return Conflict(
-        rule="replaced_file_is_gone",
-        mine=f"replaces {min(inputs.gone)!r}",
-        winner="that file is no longer in the table",
-    )
+    return Sides(f"replaces {min(inputs.gone)!r}", "that file is no longer in the table")
 
 
-def replacement_changes_rows(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def replacement_changes_rows(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A commit is declared to change no row, but would: streams and serializable overwrites would
     skip it. [CF14] [GC11]"""
     if change.operation != REPLACE:
@@ -245,56 +244,49 @@ def replacement_changes_rows(head: Snapshot, change: Write, inputs: Inputs) -> C
     given, taken = given_and_taken(head, change, inputs)
     if given.rows == taken.rows and change.overwrite is None:
         return None
-    return Conflict(
-        rule="replacement_changes_rows",
-        mine=f"replaces files with {taken.rows} rows by files with {given.rows}",
-        winner="the rows of a table stay when its files are replaced",
+    return Sides(
+        f"replaces files with {taken.rows} rows by files with {given.rows}",
+        "the rows of a table stay when its files are replaced",
     )
 
 
-def partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """Serializable overwrite, which is the default: another commit added to or removed from one of
     its partitions since the base version, even from an empty one. [CF3] [CF6] [CF15]"""
     if change.overwrite is None or change.overwrite.conflict != "serializable":
         return None
-    return _written(
-        "partition_was_touched", "overwrites", head, change, inputs.winners, change.scope
-    )
+    return _written("overwrites", head, change, inputs.winners, change.scope)
 
 
 def _written(
-    rule: str,
     mine: str,
     head: Snapshot,
     change: Write,
     commits: Sequence[InterveningCommit],
     where: Sequence[PartitionPattern] | None,
-) -> Conflict | None:
+) -> Sides | None:
     """Another commit added to or removed from one of these partitions. One that replaces files
     conflicts with nothing: it changes no row. [GC11] [CF15]"""
     for winner in commits:
         commit = winner.commit
         shared = None if commit.operation == REPLACE else first_overlap(where or (), commit.touched)
         if shared is not None:
-            return Conflict(
-                rule=rule,
-                mine=f"{mine} {describe_touch(head, shared)}",
-                winner=(
-                    f"version {winner.version} ({commit.operation} by job {commit.job}) wrote "
-                    f"there since {change.since}"
-                ),
+            return Sides(
+                f"{mine} {describe_touch(head, shared)}",
+                f"version {winner.version} ({commit.operation} by job {commit.job}) wrote "
+                f"there since {change.since}",
             )
     return None
 
 
-def read_partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def read_partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """Another commit added to or removed from a partition that was read to decide what to remove.
     Compaction does not conflict: it changes no row. [CF16] [GC11]"""
     mine = f"({change.operation}) has read"
-    return _written("read_partition_was_touched", mine, head, change, inputs.winners, change.reads)
+    return _written(mine, head, change, inputs.winners, change.reads)
 
 
-def partition_is_filled(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def partition_is_filled(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
     if change.overwrite is None or change.overwrite.conflict != "fail":
         return None
@@ -304,75 +296,65 @@ def partition_is_filled(head: Snapshot, change: Write, inputs: Inputs) -> Confli
     if inlined is None and not count:
         return None
     where = describe_touch(head, inlined) if inlined is not None else f"{count} files"
-    return Conflict(
-        rule="partition_is_filled",
-        mine='overwrites only what is empty (conflict="fail")',
-        winner=f"the table holds {where}",
-    )
+    return Sides('overwrites only what is empty (conflict="fail")', f"the table holds {where}")
 
 
-def source_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def source_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A job began before a rewind or a rollback moved the source that it advances: its rows exist
     already, or are read again. [WM6]"""
     for advance in change.advances:
         version = head.set_back.get(advance.source, 0)
         if version > change.birth:
             mine = f"advances {advance.source!r}"
-            return _set_back("source_was_set_back", change, mine, "moved that source", version)
+            return _set_back(change, mine, "moved that source", version)
     return None
 
 
-def key_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def key_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A job began before a rewind or a rollback invalidated its key: the work belongs to a job that
     begins afterwards. [KY7]"""
     if change.key is None or inputs.dropped <= change.birth:
         return None
     mine = f"commits the key {change.key!r}"
-    return _set_back("key_was_set_back", change, mine, "dropped that key", inputs.dropped)
+    return _set_back(change, mine, "dropped that key", inputs.dropped)
 
 
-def stream_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def stream_was_set_back(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A batch was planned before a rollback took back batches of its query. [KY7]"""
     version = head.set_back_queries.get(change.stream.query, 0) if change.stream is not None else 0
     if change.stream is None or version <= change.birth:
         return None
     mine = f"commits batch {change.stream.batch} of {change.stream.name!r}"
-    return _set_back(
-        "stream_was_set_back", change, mine, "took batches of that query back", version
-    )
+    return _set_back(change, mine, "took batches of that query back", version)
 
 
-def _set_back(rule: str, change: Write, mine: str, what: str, version: int) -> Conflict:
+def _set_back(change: Write, mine: str, what: str, version: int) -> Sides:
     winner = f"version {version}, a rewind or rollback, {what}"
-    return Conflict(rule=rule, mine=f"{mine}, and began at version {change.birth}", winner=winner)
+    return Sides(f"{mine}, and began at version {change.birth}", winner)
 
 
-def watermark_misfits(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def watermark_misfits(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """An advance does not start at the source's current watermark. [WM2]"""
     mismatch = find_mismatch(head.watermarks, head.origins, change.advances)
     if mismatch is None:
         return None
-    return Conflict(
+    return Sides(
+        f"advances {mismatch.source!r} from {mismatch.want!r}",
+        f"the current watermark is {mismatch.have!r}",
         rule=f"watermark_{mismatch.kind}",
-        mine=f"advances {mismatch.source!r} from {mismatch.want!r}",
-        winner=f"the current watermark is {mismatch.have!r}",
         mismatch=mismatch,
     )
 
 
-def job_is_committed(head: Snapshot, change: Abort, inputs: Inputs) -> Conflict | None:
+def job_is_committed(head: Snapshot, change: Abort, inputs: Inputs) -> Sides | None:
     """The job to abort has committed, or only the history can say so: a single create decides
     between commit and abort. [AB4]"""
     if not inputs.committed:
         return None
-    return Conflict(
-        rule="job_is_committed",
-        mine=f"aborts job {change.aborted}",
-        winner="that job was committed before, or is fenced",
-    )
+    return Sides(f"aborts job {change.aborted}", "that job was committed before, or is fenced")
 
 
-def watermark_was_moved(head: Snapshot, change: Rewind, inputs: Inputs) -> Conflict | None:
+def watermark_was_moved(head: Snapshot, change: Rewind, inputs: Inputs) -> Sides | None:
     """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
     # A source can return to the same position: work was done and undone meanwhile, and the keys to
     # invalidate have changed.
@@ -384,25 +366,23 @@ def watermark_was_moved(head: Snapshot, change: Rewind, inputs: Inputs) -> Confl
     moved = any(change.source in winner.commit.advanced for winner in inputs.winners)
     if all(position == change.have for position in stood) and not inputs.reused and not moved:
         return None
-    return Conflict(
-        rule="watermark_was_moved",
-        mine=f"rewinds {change.source!r} from {change.have!r}",
-        winner=f"others moved it; it is at {head.watermarks.get(change.source)!r}",
+    return Sides(
+        f"rewinds {change.source!r} from {change.have!r}",
+        f"others moved it; it is at {head.watermarks.get(change.source)!r}",
     )
 
 
-def tagged_version_is_gone(head: Snapshot, change: TagEdit, inputs: Inputs) -> Conflict | None:
+def tagged_version_is_gone(head: Snapshot, change: TagEdit, inputs: Inputs) -> Sides | None:
     """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
     if change.version is None or is_readable(head, change.version):
         return None
-    return Conflict(
-        rule="tagged_version_is_gone",
-        mine=f"tags version {change.version} as {change.name!r}",
-        winner=f"that version was expired; the oldest readable one is {head.expired}",
+    return Sides(
+        f"tags version {change.version} as {change.name!r}",
+        f"that version was expired; the oldest readable one is {head.expired}",
     )
 
 
-def rolled_back_over(head: Snapshot, change: Rollback, inputs: Inputs) -> Conflict | None:
+def rolled_back_over(head: Snapshot, change: Rollback, inputs: Inputs) -> Sides | None:
     """A rollback would undo commits that it did not see, or its target is expired. [CF13]"""
     if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
         winner = f"version {head.version} was committed since {change.birth}"
@@ -411,12 +391,12 @@ def rolled_back_over(head: Snapshot, change: Rollback, inputs: Inputs) -> Confli
     else:
         return None
     mine = f"rolls back to version {change.target.version}"
-    return Conflict(rule="rolled_back_over", mine=mine, winner=winner)
+    return Sides(mine, winner)
 
 
 def undoes_a_joint_commit(
     head: Snapshot, change: Rollback | Rewind, inputs: Inputs
-) -> Conflict | None:
+) -> Sides | None:
     """A rollback or rewind would undo a joint commit here and leave it elsewhere. [MT14]"""
     if change.alone:
         return None
@@ -438,33 +418,25 @@ def undoes_a_joint_commit(
             "by rollback_together (--together-with), or give alone=True to undo it here "
             "only"
         )
-    return Conflict(rule="undoes_a_joint_commit", mine=mine, winner=winner)
+    return Sides(mine, winner)
 
 
-def path_is_condemned(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def path_is_condemned(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """An added file is one that gc deletes although the library did not name it. [CF11]"""
     path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
     if path is None:
         return None
-    return Conflict(
-        rule="path_is_condemned",
-        mine=f"adds {path!r}",
-        winner="gc has condemned that file, and deletes it",
-    )
+    return Sides(f"adds {path!r}", "gc has condemned that file, and deletes it")
 
 
-def condemned_file_is_live(head: Snapshot, change: Retention, inputs: Inputs) -> Conflict | None:
+def condemned_file_is_live(head: Snapshot, change: Retention, inputs: Inputs) -> Sides | None:
     """gc condemns a file that another commit has added meanwhile. [GC6]"""
     if not inputs.live:
         return None
-    return Conflict(
-        rule="condemned_file_is_live",
-        mine=f"condemns {min(inputs.live)!r}",
-        winner="that file is in the table",
-    )
+    return Sides(f"condemns {min(inputs.live)!r}", "that file is in the table")
 
 
-def forgotten_keys_came_back(head: Snapshot, change: Retention, inputs: Inputs) -> Conflict | None:
+def forgotten_keys_came_back(head: Snapshot, change: Retention, inputs: Inputs) -> Sides | None:
     """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
     them could repeat their work. [KY4]"""
     version = next(
@@ -472,14 +444,10 @@ def forgotten_keys_came_back(head: Snapshot, change: Retention, inputs: Inputs) 
     )
     if version is None or not change.keys_from:
         return None
-    return Conflict(
-        rule="forgotten_keys_came_back",
-        mine="forgets keys",
-        winner=f"version {version}, a rollback, brought old ones back",
-    )
+    return Sides("forgets keys", f"version {version}, a rollback, brought old ones back")
 
 
-def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A batch does not follow its query's last one: no version has those between. [KY6]"""
     batch = change.stream
     record = record_of(head.streams, batch) if batch is not None else None
@@ -488,10 +456,9 @@ def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Confl
     mismatch = WatermarkMismatch(
         kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False
     )
-    return Conflict(
-        rule="stream_skips_batches",
-        mine=f"commits batch {batch.batch} of {batch.name!r}",
-        winner=f"the table holds {held(record)} of that query",
+    return Sides(
+        f"commits batch {batch.batch} of {batch.name!r}",
+        f"the table holds {held(record)} of that query",
         mismatch=mismatch,
     )
 
@@ -503,7 +470,7 @@ AUDIT_IS_OLD = "audited_table_was_changed"
 ROWS_CAME_SINCE = "rows_came_since_the_proof"
 
 
-def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The change adds rows that were not checked against a constraint of the table: one that was
     added since they were written, or they were written by others. What only moves rows of the table
     to other files has been checked. [CK2]"""
@@ -512,10 +479,8 @@ def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Conflic
     lacking = unchecked(head, change)
     if not lacking:
         return None
-    return Conflict(
-        rule=ROWS_ARE_UNCHECKED,
-        mine="adds rows",
-        winner=f"they were not checked against the constraint {lacking[0]!r} of the table",
+    return Sides(
+        "adds rows", f"they were not checked against the constraint {lacking[0]!r} of the table"
     )
 
 
@@ -527,16 +492,16 @@ def unchecked(head: Snapshot, change: Write) -> list[str]:
     return sorted(name for name, each in constraints.items() if each.id not in change.checked)
 
 
-def rows_came_since_the_proof(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def rows_came_since_the_proof(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The change adds a constraint, and others have added rows since those of the base version were
     found to keep it. [CK3]"""
     if not any(change.constrain.values()):
         return None
     mine = f"adds the constraint {min(change.constrain)!r}, proven on"
-    return _written(ROWS_CAME_SINCE, mine, head, change, inputs.winners, ({},))
+    return _written(mine, head, change, inputs.winners, ({},))
 
 
-def audited_table_was_changed(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def audited_table_was_changed(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The table that the change would make was checked, and others have changed rows since: what
     was checked is not what would be. [CK6]"""
     audited = change.audited
@@ -544,39 +509,35 @@ def audited_table_was_changed(head: Snapshot, change: Write, inputs: Inputs) -> 
         return None
     later = [winner for winner in inputs.winners if winner.version > audited]
     mine = f"was checked as a change of version {audited}, in"
-    return _written(AUDIT_IS_OLD, mine, head, change, later, ({},))
+    return _written(mine, head, change, later, ({},))
 
 
-def constraint_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def constraint_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The change adds a constraint with a name that another one has, or one too many, or drops one
     that is gone, or was: another one may have its name by now. [CK3]"""
     there = {each.lower() for each in head.constraints}
     for name, constraint in change.constrain.items():
         was_there = (name in each.snapshot.constraints for each in inputs.winners)
         if constraint is None and not (name in head.constraints and all(was_there)):
-            return Conflict(
-                rule="constraint_is_other",
-                mine=f"drops the constraint {name!r}",
-                winner="the table has no constraint of that name any more",
+            return Sides(
+                f"drops the constraint {name!r}",
+                "the table has no constraint of that name any more",
             )
         if constraint is not None and name.lower() in there:
-            return Conflict(
-                rule="constraint_is_other",
-                mine=f"adds the constraint {name!r}",
-                winner="the table has a constraint of that name by now",
+            return Sides(
+                f"adds the constraint {name!r}", "the table has a constraint of that name by now"
             )
     if not change.constrain or len(constraints_after(head, change)) <= max(
         MOST_CONSTRAINTS, len(head.constraints)
     ):
         return None
-    return Conflict(
-        rule="constraint_is_other",
-        mine=f"adds the constraint {min(change.constrain)!r}",
-        winner=f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible",
+    return Sides(
+        f"adds the constraint {min(change.constrain)!r}",
+        f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible",
     )
 
 
-def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) -> Conflict | None:
+def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The change drops a column that a constraint of the table names, or adds a constraint that
     names a column which the table no longer has. [CK3]"""
     if not head.schema.fields or not (change.edits or change.constrain):
@@ -586,10 +547,9 @@ def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) ->
     for name, constraint in constraints_after(head, change).items():
         lost = [column for column, id in constraint.columns.items() if id not in columns]
         if lost:
-            return Conflict(
-                rule="constrained_column_is_gone",
-                mine=f"({change.operation}) leaves the table without the column {lost[0]!r}",
-                winner=f"the constraint {name!r} names it: drop the constraint first",
+            return Sides(
+                f"({change.operation}) leaves the table without the column {lost[0]!r}",
+                f"the constraint {name!r} names it: drop the constraint first",
             )
     return None
 

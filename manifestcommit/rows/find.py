@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import WritePlan, by_partition, check_rows
-from ..filter.arrow_expression import value_text
 from ..filter.predicate import (
     MAX_FILES,
     And,
@@ -37,7 +36,6 @@ from ..filter.predicate import (
     Predicate,
     Unknown,
     columns_of,
-    is_ordered,
     is_understood,
     may_hold,
     merge_keys,
@@ -48,8 +46,8 @@ from ..filter.sql_syntax import NotUnderstoodError
 from ..format import evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
-from ..format.fields import MAX_FIELD_ID, Field, Schema, type_text
-from ..format.values import arrow_schema, from_array
+from ..format.fields import MAX_FIELD_ID, Field, Schema, is_ordered, type_text
+from ..format.values import arrow_schema, from_array, python_value
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
@@ -705,7 +703,7 @@ class KeyIndex:
         codes, _ = self._codes(rows)
         places = pc.indices_nonzero(pc.equal(codes, code))
         key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
-        shown = ", ".join(f"{name}={value_text(value)}" for name, value in key)
+        shown = ", ".join(f"{name}={python_value(value)!r}" for name, value in key)
         raise UsageError(
             f"the source has {len(places)} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."

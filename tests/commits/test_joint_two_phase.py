@@ -318,11 +318,12 @@ def test_what_is_no_set_of_jobs_is_refused() -> None:
         "the id of another table": [jobs[0], msgspec.structs.replace(jobs[1], table_id="0" * 16)],
         "a table of its joint commit twice": [jobs[0], jobs[0]],
         "not one of the jobs": jobs[1:3],
-        "no table path": [jobs[0], msgspec.structs.replace(jobs[1], root="lake")],
     }
     for message, together in wrong.items():
         with pytest.raises(ValueError, match=message):
             check_together(together, jobs[0].job)
+    with pytest.raises(msgspec.ValidationError, match="root"):
+        msgspec.convert(msgspec.to_builtins(jobs[0]) | {"root": "lake"}, TogetherJob)
 
 
 def test_an_intent_is_never_part_of_a_joint_commit() -> None:

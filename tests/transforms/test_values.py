@@ -200,7 +200,7 @@ def test_a_column_of_that_name_is_meant() -> None:
         (["bucket(²,user)"], "from 1 to"),
         (["truncate(268435456, user)"], "from 1 to 268435455"),
         (["hour(late)"], "hour takes timestamps"),
-        (["month(gone)"], "there is no column 'gone'"),
+        (["month(gone)"], "has no column 'gone'"),
         (["month(ts)", "months(TS)"], "are called 'ts_month'"),
         (["bucket(4, user)", "bucket(8, user)"], "are called 'user_bucket'"),
     ],
