@@ -44,7 +44,6 @@ from .file_columns import entries_since, not_ours
 # The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
 
 _TYPES = {name: each.sql for name, each in PRIMITIVES.items() if each.sql}
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def check_schema(schema: Schema) -> None:
@@ -75,18 +74,10 @@ def _options(schema: Schema) -> Iterable[tuple[str, str]]:
 
 
 def _quoted_name(name: str) -> str:
-    parts, at = list[str](), 0
-    while match := _PART.match(name, at):
-        quoted, plain = match[1], match[2]
-        parts.append(quoted.replace("``", "`") if plain is None else plain.strip())
-        at = match.end()
-        if name[at : at + 1] != ".":
-            break
-        at += 1
-    if at != len(name) or not parts or not all(parts) or name.endswith("."):
+    parts = name.split(".")
+    if not all(map(str.strip, parts)):
         raise UsageError(
-            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights; "
-            "a part with a dot or a backtick is quoted with backticks"
+            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights"
         )
     return ".".join(map(_identifier, parts))
 
