@@ -11,10 +11,11 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 LOG = logging.getLogger("manifestcommit.spark")
+Work = TypeVar("Work")
 
 # How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
 _PARTITION_BYTES = 128 << 20
@@ -108,8 +110,8 @@ class FilesReader(DataSourceReader):
         return {**self.__dict__, "plan": plan}
 
     def partitions(self) -> Sequence[InputPartition]:
-        constants = self.plan.constants
-        return [FileGroup(group, constants.of(group)) for group in pack(self.plan.files)]
+        files, constants = self.plan.files, self.plan.constants
+        return [FileGroup(group, constants.of(group)) for group in pack(files, itemgetter(1))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
@@ -158,9 +160,9 @@ def files_in(entries: pa.Table) -> tuple[tuple[str, int], ...]:
     return tuple(zip(*columns, strict=True))
 
 
-def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
-    """Group the files into about one task's work each, in their order."""
-    costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
+def pack(works: Iterable[Work], bytes_of: Callable[[Work], int]) -> list[tuple[Work, ...]]:
+    """Group files, or what is read of them, into about one task's work each, in their order."""
+    costs = ((work, bytes_of(work) + _OPEN_COST_BYTES) for work in works)
     return [tuple(group) for group in pack_bins(costs, _PARTITION_BYTES)]
 
 

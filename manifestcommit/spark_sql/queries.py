@@ -37,12 +37,6 @@ def tokens_of(text: str) -> list[Any]:
         raise refusal(str(error), "spark.sql, if Spark understands it") from None
 
 
-def has_double_quotes(text: str) -> bool:
-    """Whether anything but a text in single quotes, a name in backquotes or a comment has one."""
-    raws = (text[token.start : token.end + 1] for token in tokens_of(text))
-    return any('"' in raw and raw[0] not in "'`" for raw in raws)
-
-
 class Scanner:
     """Reads a statement from left to right. instead: the call that errors name."""
 
