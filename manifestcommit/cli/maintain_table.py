@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..operations.adopt import Adoption
     from ..operations.gc import GcReport
     from ..table import Table
-    from ..table.listing import Listing
 
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
@@ -84,7 +83,7 @@ def _compact(options: argparse.Namespace) -> None:
 _RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
-def _print_gc_plan(options: argparse.Namespace, plan: Listing) -> None:
+def _print_gc_plan(options: argparse.Namespace, plan: pa.Table) -> None:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
     gone = [each["bytes"] for each in rows if each["action"] == "delete"]

@@ -102,7 +102,7 @@ def _title(name: str) -> str:
 def _cell(options: argparse.Namespace, name: str, value: Any) -> Any:
     """A member as people read it: sizes and ages in their units, numbers with their thousands."""
     from ..operations.describe import author_text, partners_text  # late: `--help` needs no pyarrow
-    from ..table.listing import short_job
+    from ..table.history import short_job
 
     if name in ("job", "job_id") and value is not None:
         return short_job(value)

@@ -64,7 +64,7 @@ from ..scan import planning
 from ..store import StorageOptions, open_store
 from ..telemetry import record_table
 from ..version import install
-from .listing import History, Listing
+from .history import History
 
 if TYPE_CHECKING:
     import duckdb
@@ -262,7 +262,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> Listing:
+    ) -> pa.Table:
         """List the live files of one version.
 
         No order is guaranteed: sort by the columns that you need.
@@ -286,7 +286,7 @@ class TableReads:
         if is_for_spark(filter):
             predicate = predicate_of("filter", filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
-        return Listing(planning.describe_files(entries, snapshot))
+        return planning.describe_files(entries, snapshot)
 
     @checked()
     def partitions(
@@ -294,7 +294,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> Listing:
+    ) -> pa.Table:
         """List the partitions of one version that have live files.
 
         No order is guaranteed. A partition whose files hold no rows is listed with `rows` 0.
@@ -308,7 +308,7 @@ class TableReads:
         """
         snapshot = self.snapshot(version, as_of, tag)
         entries = planning.entries_table(self._ctx, snapshot, in_order=False)
-        return Listing(planning.describe_partitions(entries, snapshot))
+        return planning.describe_partitions(entries, snapshot)
 
     @checked()
     def dataset(
@@ -666,7 +666,7 @@ class TableReads:
     @checked()
     def changed_files(
         self, start_version: int, end_version: int | None = None
-    ) -> dict[str, Listing]:
+    ) -> dict[str, pa.Table]:
         """Compare the files of two versions.
 
         Args:
@@ -696,8 +696,8 @@ class TableReads:
             )
         before, after = planning.differing_entries(self._ctx, start, end)
         return {
-            "added": Listing(planning.describe_files(after, end)),
-            "removed": Listing(planning.describe_files(before, start)),
+            "added": planning.describe_files(after, end),
+            "removed": planning.describe_files(before, start),
         }
 
     @checked()

@@ -13,7 +13,7 @@ from manifestcommit import errors
 from manifestcommit.cli import jobs as jobs_module
 from manifestcommit.cli.main import main, make_parser
 from manifestcommit.cli.options import MEANINGS, exit_code
-from manifestcommit.table.listing import short_job
+from manifestcommit.table.history import short_job
 
 REPO = Path(__file__).resolve().parents[2]
 COMMANDS = make_parser().commands
