@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ..display import cut, html_table
+from ..display import cut
 from ..operations.describe import author_text, partners_text
 from ..terminal import plain_text, render_table
 
@@ -27,9 +27,6 @@ class History(list[dict[str, Any]]):
         rows = [[cut(value, 24) for value in row] for row in self._shown(names)]
         rest = f"\n… and {len(self) - ROWS:,} more" if len(self) > ROWS else ""
         return render_table(names, rows) + rest if self else "[]"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.columns, self._shown(self.columns), len(self) - ROWS)
 
     def _shown(self, names: Sequence[str]) -> Iterator[list[Any]]:
         for row in islice(self, ROWS):
