@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
-from ..format.fields import Schema
+from ..format.fields import Schema, walk
 from ..format.snapshot import REPLACE, Snapshot, columns_of
 from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
@@ -34,7 +34,6 @@ from .iceberg_manifests import (
     FIRST_PARTITION_ID,
     ManifestFile,
     check_schema,
-    highest_id,
     list_bytes,
     manifest_bytes,
     manifest_file,
@@ -117,6 +116,7 @@ class Document(msgspec.Struct, kw_only=True):
         self.schemas[columns["schema-id"]] = columns
         self.specs[spec["spec-id"]] = spec
         self.physical[columns["schema-id"]] = physical_names(schema)
+        self.last_column = max([self.last_column, *(each.id for _, each in walk(schema.fields))])
         entry: dict[str, Any] = {
             "snapshot-id": snapshot.version,
             "sequence-number": snapshot.version,
@@ -147,7 +147,6 @@ class Document(msgspec.Struct, kw_only=True):
         used = {entry["schema-id"] for entry in self.entries.values()}
         self.schemas = {number: each for number, each in self.schemas.items() if number in used}
         self.physical = {number: each for number, each in self.physical.items() if number in used}
-        self.last_column = highest_id(self.schemas.values(), self.last_column)
         return mapping
 
 
@@ -170,7 +169,6 @@ def read_document(data: bytes) -> Document:
             name_mapping(made.schemas[number], made.physical.get(number, {}))
             if not isinstance(entry["manifest-list"], str) or not entry["timestamp-ms"] >= 0:
                 raise ValueError("a version is not described as it should be")
-        highest_id(made.schemas.values())
         [len(spec["fields"]) for spec in made.specs.values()]
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise ValueError(f"it is no table metadata of this library: {error!r}") from None
