@@ -76,11 +76,6 @@ def _in_units(count: float) -> str:
     return f"{count:,.1f} {units[0]}"
 
 
-def were(count: int, noun: str) -> str:
-    """`1 key was`, `2 keys were`."""
-    return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
-
-
 def other_tables(roots: Iterable[str], url: str) -> str:
     """The tables of these paths on one line, for who knows one of them, and without it."""
     return ", ".join(relative_path(root, url) for root in roots if root != url)

@@ -53,12 +53,7 @@ def _delete(options: argparse.Namespace) -> None:
     table = table_of(options)
     delete = partial(table.delete, options.where, key=options.key, reason=options.reason)
     if not options.dry_run:
-        confirm(
-            options,
-            lambda: _plan_delete(options, delete(dry_run=True)),
-            lambda: table.version,
-            is_costly=True,
-        )
+        confirm(options, lambda: _plan_delete(options, delete(dry_run=True)), table)
     found = delete(dry_run=options.dry_run)
     more = {
         "unchanged": "no row matches; nothing was committed",
@@ -167,7 +162,7 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
 )
 def _drop(options: argparse.Namespace) -> None:
     table = table_of(options)
-    confirm(options, lambda: _plan_drop(options), lambda: table.version)
+    confirm(options, lambda: _plan_drop(options), table)
     _altered(options, table.drop_column(options.name))
 
 
@@ -300,7 +295,7 @@ def _rewind(options: argparse.Namespace) -> None:
             argument="--to",
             given=repr(options.to),
         ) from None
-    confirm(options, lambda: _plan_rewind(options, to), lambda: table.version)
+    confirm(options, lambda: _plan_rewind(options, to), table)
     outcome = table.rewind(
         options.source, to, reason=options.reason, keep_keys=options.keep_keys, alone=options.alone
     )
@@ -405,11 +400,7 @@ def _rollback_together(options: argparse.Namespace) -> None:
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
-    confirm(
-        options,
-        lambda: _plan_together(options, targets),
-        lambda: sum(table.version for table in tables),
-    )
+    confirm(options, lambda: _plan_together(options, targets), *tables)
     outcome = rollback_together(
         targets,
         reason=options.reason,
@@ -446,7 +437,7 @@ def _rollback(options: argparse.Namespace) -> None:
         _rollback_together(options)
         return
     table = table_of(options)
-    confirm(options, lambda: _plan_rollback(options), lambda: table.version)
+    confirm(options, lambda: _plan_rollback(options), table)
     outcome = table.rollback(
         options.version, tag=options.tag, reason=options.reason, alone=options.alone
     )
@@ -536,7 +527,7 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
 )
 def _untag(options: argparse.Namespace) -> None:
     table = table_of(options)
-    confirm(options, lambda: _plan_untag(options), lambda: table.version)
+    confirm(options, lambda: _plan_untag(options), table)
     outcome = table.untag(options.name)
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     show(options, document)

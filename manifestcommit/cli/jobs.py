@@ -131,7 +131,7 @@ def _commit(options: argparse.Namespace) -> None:
 def _abort(options: argparse.Namespace) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=False)
-    confirm(options, lambda: _plan_abort(options, table, job), lambda: table.version)
+    confirm(options, lambda: _plan_abort(options, table, job), table)
     found = table.abort(job)
     return _print_status(options, table, job, found, wanted="aborted")
 

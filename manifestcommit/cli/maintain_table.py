@@ -149,7 +149,7 @@ def _gc(options: argparse.Namespace) -> None:
         _print_gc_plan(options, _called(options, table.plan_gc))
         return
     if _keeps_less(options, table):
-        confirm(options, lambda: _plan(options, table), lambda: table.version)
+        confirm(options, lambda: _plan(options, table), table)
     _print_report(options, _called(options, table.gc))
 
 

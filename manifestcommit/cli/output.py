@@ -11,13 +11,16 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..display import age, cut, visible
 from ..terminal import is_terminal, plain_text, print_csv, print_json, print_table, short_size, size
 from .options import DONE, NO, USAGE, EndedError
+
+if TYPE_CHECKING:
+    from ..table import Table
 
 _CELL = 60  # characters of a list
 # Members that are numbers to copy, and those that a narrow terminal does without.
@@ -175,34 +178,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
 
-def confirm(
-    options: argparse.Namespace,
-    plan: Callable[[], Plan | None],
-    newest: Callable[[], int],
-    *,
-    is_costly: bool = False,
-) -> None:
+def confirm(options: argparse.Namespace, plan: Callable[[], Plan | None], *tables: Table) -> None:
     """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4]
 
-    plan: reads what the change would do now; None: nothing that is worth a question. newest: the
-    newest version: where that has moved while someone was thinking, the question is put again.
-    is_costly: plan only for someone who can be asked.
+    plan: reads what the change would do now; None: nothing that is worth a question. tables: where
+    the newest version of one has moved while someone was thinking, the question is put again.
     """
     if options.dry_run:
         raise EndedError(_shown(options, plan()))
     if options.yes:
         return
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    if not can_ask and is_costly:
-        newest()  # that there is no such table comes first
-        raise EndedError(_refused(options))
     while (found := plan()) is not None:
         print("\n".join([visible(found.what) + ":", *_lines(options, found)]), file=sys.stderr)
         if not can_ask:
             raise EndedError(_refused(options))
         if not _confirmed():
             raise EndedError(NO)
-        if newest() == found.version:
+        if sum(table.version for table in tables) == found.version:
             return
         print("\nthe table has changed meanwhile; as of now it is", file=sys.stderr)
 
