@@ -42,7 +42,7 @@ from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark
 from . import statements as sql
-from .queries import (
+from .statements import (
     Name,
     Need,
     Reference,
