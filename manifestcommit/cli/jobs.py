@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,48 +23,25 @@ if TYPE_CHECKING:
 _OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
-_SHOWN = 10
 
 
 def _full(table: Table, given: str, *, settled: bool) -> str:
-    """The job id that a short one means; a full one, and what is no beginning of one, as it is.
-
-    settled: look for jobs of the history, too, which is a request for each version.
-    UsageError where several jobs begin so, or none, and for fewer digits than may mean one.
-    """
-    if is_job_id(given) or not _is_digits(given):
+    """The job id that a short one means; a full one as it is. settled: also of jobs in the
+    history."""
+    if is_job_id(given):
         return given
-    if len(given) < _LEAST:
-        raise UsageError(
-            f"expected at least {_LEAST} of the digits that "
-            "`manifestcommit jobs` shows, or a whole job id",
-            argument="JOB",
-            given=repr(given),
-        )
     known = {each.job for each in table.jobs()}
     if settled:
         known |= {row["job"] for row in table.history()}
-    return _chosen(known, given)
-
-
-def _chosen(known: Iterable[str], given: str) -> str:
-    """The one of these jobs that begins so."""
-    found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
-    if len(found) == 1:
+    found = [job for job in known if job.rpartition("-")[2].startswith(given.lower())]
+    if len(found) == 1 and len(given) >= _LEAST:
         return found[0]
-    if not found:
-        raise UsageError(
-            "no known job begins so; `manifestcommit jobs` and "
-            "`manifestcommit history --json` list them",
-            argument="JOB",
-            given=repr(given),
-        )
-    names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
-    raise UsageError(f"{len(found)} jobs begin so: {names}", argument="JOB", given=repr(given))
-
-
-def _is_digits(text: str) -> bool:
-    return 1 <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)
+    raise UsageError(
+        f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs` shows; "
+        f"{len(found)} known jobs begin so",
+        argument="JOB",
+        given=repr(given),
+    )
 
 
 @command(
@@ -108,11 +84,8 @@ def _commit(options: argparse.Namespace) -> None:
 
     job = _full(table_of(options), options.job_id, settled=False)
     outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))
-    document = {
-        "job": job,
-        "version": outcome.version,
-        "already_committed": outcome.already_committed,
-    }
+    again = outcome.already_committed
+    document = {"job": job, "version": outcome.version, "already_committed": again}
     if not written(options, document):
         print(f"committed at version {outcome.version}")
 
