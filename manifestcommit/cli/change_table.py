@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import command, context_of, note_of, storage_options_of, table_of
+from .options import command, context_of, note_of, pair, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -185,13 +185,6 @@ def _set_partitioning(options: argparse.Namespace) -> None:
     show(options, {name: getattr(outcome, name) for name in figures})
 
 
-def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"expected {expected}", argument=option, given=repr(text))
-    return name, value
-
-
 @command(
     """
     properties: the table's properties; --set and --unset change them in one commit
@@ -200,13 +193,14 @@ def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
     @note
     $ properties /lake/flights --set owner='air traffic'
     """,
+    types={"set": pair},
     set=[],
     unset=[],
 )
 def _properties(options: argparse.Namespace) -> None:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
-    changes |= (_pair("--set", each, "a name and a value, NAME=VALUE") for each in options.set)
+    changes |= options.set
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
@@ -223,12 +217,13 @@ def _properties(options: argparse.Namespace) -> None:
     | --drop NAME  rows are no longer checked by it
     @note
     $ constraints /lake/flights --add 'late=delay < 10000'
-    """
+    """,
+    types={"add": pair},
 )
 def _constraints(options: argparse.Namespace) -> None:
     table = table_of(options)
     if options.add is not None:
-        name, condition = _pair("--add", options.add, "a name and a condition, NAME=SQL")
+        name, condition = options.add
         table.add_constraint(name.strip(), condition.strip())
     elif options.drop is not None:
         table.drop_constraint(options.drop)

@@ -229,7 +229,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
     else:
         options["metavar"] = metavar
     by_default = positive if metavar in ("N", "END") or dest == "version" else None
-    options["type"] = _pair if dest == "metadata" else types.get(dest, by_default)
+    options["type"] = pair if dest == "metadata" else types.get(dest, by_default)
     if names:
         options |= {"dest": dest, "required": value.endswith("!")}
         options |= {"action": "append"} if value.endswith("*") else {}
@@ -280,9 +280,10 @@ def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> st
     return _GIVEN.sub(typed, text)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """A name and a value, NAME=VALUE."""
     name, sign, value = text.partition("=")
-    if not sign:
+    if not sign or not name:
         raise argparse.ArgumentTypeError("expected NAME=VALUE")  # not repeated: it may be a secret
     return name, value
 
