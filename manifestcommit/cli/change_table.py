@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import command, context_of, note_of, pair, storage_options_of, table_of
+from .options import command, note_of, pair, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ..operations.rollback import check_alone, plan_rewind
 
     head, back = plan_rewind(
-        context_of(options),
+        table_of(options)._ctx,
         options.source,
         to,
         reason=options.reason,
@@ -312,7 +312,7 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
     from ..operations.rollback import check_alone, plan_rollback
 
     head, back = plan_rollback(
-        context_of(options),
+        table_of(options)._ctx,
         options.version,
         tag=options.tag,
         reason=options.reason,
@@ -353,7 +353,7 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
     from ..operations.rollback import check_alone, plan_joint_rollback
 
     planned = plan_joint_rollback(
-        [context_of(options, path) for path in targets],
+        [table_of(options, path)._ctx for path in targets],
         list(targets.values()),
         reason=options.reason,
         settle=False,  # a plan writes nothing

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..format.snapshot import totals_of
 from ..terminal import other_tables
-from .options import DONE, NO, command, context_of, storage_options_of, table_of
+from .options import DONE, NO, command, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
     known = next((each for each in table.jobs() if each.job == job and each.state in _OPEN), None)
     if known is None:
         return None
-    prepared = read_prepared(context_of(options), job)
+    prepared = read_prepared(table._ctx, job)
     change = None if prepared is None else prepared.change
     written = totals_of(change.add, change.add_manifests) if change else totals_of(())
     return Plan(

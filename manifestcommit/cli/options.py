@@ -31,7 +31,6 @@ from ..errors import (
 )
 
 if TYPE_CHECKING:
-    from ..log.table_context import TableContext
     from ..table import Table
 
 DONE, NO, USAGE, UNANSWERED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -309,15 +308,6 @@ def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
     chosen = options.path if path is None else path
     table = Table(chosen, storage_options_of(options.storage_options))
     return table.noting(**note_of(options)) if "metadata" in options else table
-
-
-def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:
-    """For what only the engine does: plans of changes."""
-    from ..log.table_context import TableContext
-    from ..store import open_store
-
-    chosen = options.path if path is None else path
-    return TableContext(open_store(chosen, storage_options_of(options.storage_options)))
 
 
 def storage_options_of(file: str | None, name: str = "storage_options") -> dict[str, Any] | None:
