@@ -26,7 +26,6 @@ from ..format.snapshot import REPLACE, Snapshot, columns_of
 from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
-from ..runtime.environment import STARTS
 from ..store import ObjectInfo, Store
 from . import file_columns
 from .file_columns import entries_since, json_text, not_ours, put_shared
@@ -81,14 +80,6 @@ def version_of_document(name: str) -> int | None:
     digits = name.removeprefix(f"{FOLDER}v").removesuffix(".metadata.json")
     is_number = digits.isascii() and digits.isdecimal()
     return int(digits) if is_number and name == metadata_name(int(digits)) else None
-
-
-def version_of_list(name: str) -> int | None:
-    """The version in the name of a manifest list; None for any other name."""
-    start, _, rest = name.removeprefix(FOLDER).partition("-")
-    digits = rest.partition("-")[0]
-    is_list = start == "snap" and len(digits) == 20 and digits.isascii() and digits.isdecimal()
-    return int(digits) if is_list else None
 
 
 def chosen_versions(head: Snapshot) -> list[int]:
@@ -327,32 +318,8 @@ def export(ctx: TableContext, head: Head) -> int:
                 raise  # of older versions, what can be expressed and is still readable
     data = document_bytes(document, snapshot, data_url(store))
     put_shared(ctx, metadata_name(head.version), data)
-    return _put_hint(store, head.version)
-
-
-def _put_hint(store: Store, version: int) -> int:
-    """Name this version in the hint, then any later exported one; returns the newest. [EX2]"""
-    for _ in range(STARTS):
-        store.put(HINT, str(version).encode())
-        later = _newest_document(store, version + 1)
-        if later is None:
-            break
-        version = later
-    return version
-
-
-def _newest_document(store: Store, least: int) -> int | None:
-    """The newest version from `least` on that has a document. A list, and one request for each."""
-    listed = store.list(f"{FOLDER}snap-", start_from=list_name(least, ""))
-    found = {version for info in listed if (version := version_of_list(info.name)) is not None}
-    return next((each for each in sorted(found, reverse=True) if _has_document(store, each)), None)
-
-
-def _has_document(store: Store, version: int) -> bool:
-    try:
-        return bool(store.get(metadata_name(version), 0, 1))
-    except FileNotFoundError:
-        return False
+    store.put(HINT, str(head.version).encode())
+    return head.version
 
 
 def _document(store: Store, version: int) -> Document | None:

@@ -25,7 +25,6 @@ from ..format.fields import (
     MapType,
     Schema,
     StructType,
-    check_has_columns,
     comment_of,
     decimal_parts,
     has_collation,
@@ -35,7 +34,6 @@ from ..format.fields import (
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
-from ..runtime.environment import STARTS
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns
@@ -196,21 +194,12 @@ def _shown(store: Store) -> _Shown | None:
 
 
 def export(ctx: TableContext, head: Head) -> int:
-    """Show this version, or a later one that is committed meanwhile; returns it. [EX2] [EX10]
-
-    An exporter that puts the log later replaces it, so that each looks once more for what was
-    committed, and shows that.
-    """
-    for _ in range(STARTS):
-        shown = _shown(ctx.store)
-        _check_ours(ctx.store, shown, head.snapshot)
-        if shown is not None and shown.version >= head.version:
-            return shown.version
-        _put(ctx, head, shown)
-        newest = ctx.open()
-        if newest.version <= head.version:
-            break
-        head = newest
+    """Show this version, unless a later one is; returns the version that is shown. [EX10]"""
+    shown = _shown(ctx.store)
+    _check_ours(ctx.store, shown, head.snapshot)
+    if shown is not None and shown.version >= head.version:
+        return shown.version
+    _put(ctx, head, shown)
     return head.version
 
 
@@ -240,13 +229,10 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     return sink_log.lines(base, [*listed, *sizes], first=first)
 
 
-def create_table_sql(ctx: TableContext, name: str) -> str:
-    """The statement that makes a table in Spark's catalog of the newest version: exports that
-    first. [EX10]"""
-    head, quoted = ctx.open(), _quoted_name(name)  # before anything is written
-    schema = head.snapshot.schema
-    check_has_columns(schema, ctx.store.url)
-    export(ctx, head)
+def create_table_sql(ctx: TableContext, schema: Schema, name: str) -> str:
+    """The statement that makes a table in Spark's catalog, to read the export through. [EX10]"""
+    quoted = _quoted_name(name)
+    check(ctx, schema)
     columns = ",\n".join(f"  {_column(field)}" for field in schema.fields)
     options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in _options(schema))
     return (

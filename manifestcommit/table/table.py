@@ -987,9 +987,13 @@ class Table(RowChanges, TableReads):
 
         Spec: EX10.
         """
-        from ..export.spark_catalog import create_table_sql  # late: most programs do without
+        from ..export.exporter import export_format  # late: most programs do without
+        from ..export.spark_catalog import create_table_sql
 
-        return create_table_sql(self._ctx, name)
+        head = self._ctx.open()
+        statement = create_table_sql(self._ctx, head.snapshot.schema, name)
+        export_format(self._ctx, head, "spark-catalog")
+        return statement
 
 
 def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
