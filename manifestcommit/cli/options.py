@@ -246,17 +246,12 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
-def check_note(options: argparse.Namespace) -> None:
-    """Refuse what cannot be recorded before the command runs and asks. [SE5]"""
-    note = note_of(options) if "metadata" in options else {}
-    note["reason"] = getattr(options, "reason", None)
-    if all(each is None for each in note.values()):
-        return
-    from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
+def check_reason(options: argparse.Namespace) -> None:
+    """Refuse a reason that cannot be recorded before the command asks."""
+    if getattr(options, "reason", None) is not None:
+        from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
 
-    for name, given in note.items():
-        if given is not None:
-            RULES[name](name, given)
+        RULES["reason"]("reason", options.reason)
 
 
 def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:

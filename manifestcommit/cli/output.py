@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -213,33 +211,13 @@ def _confirmed() -> bool:
 
 
 def _refused(options: argparse.Namespace) -> int:
-    """Without a terminal there is nobody to ask: say what to type."""
+    """Without a terminal there is nobody to ask."""
     print(
         f"manifestcommit: {options.command} has to be confirmed, and there is no terminal to ask "
-        "on; nothing was changed. See what it would do with --dry-run, or confirm it:\n"
-        f"  {_typed(options, '--yes')}",
+        "on; nothing was changed. See what it would do with --dry-run, or confirm it with --yes",
         file=sys.stderr,
     )
     return USAGE
-
-
-def _typed(options: argparse.Namespace, *more: str) -> str:
-    """The command as it was typed, for a shell, with more options."""
-    words = ["manifestcommit", *options.typed]
-    if "--" in words:
-        at = words.index("--")
-        words[at:at] = more
-    else:
-        words += more
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    word = re.sub(r"://[^@'\s]*@", "://...@", word)
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{visible(escaped)}'"  # bash and zsh read the escapes
 
 
 def _shown(options: argparse.Namespace, found: Plan | None) -> int:
