@@ -42,23 +42,23 @@ MEANINGS: Mapping[int, str] = {
     UNANSWERED: "it could not be answered: no such table or version, or the store failed",
     INTERRUPTED: "interrupted",
 }
-# The first that an error is an instance of.
-_OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
-    (UsageError, USAGE),
-    (CommitConflictError, NO),
-    (CheckFailedError, NO),
-    (ConstraintError, NO),
-    (JobAbortedError, NO),
-    (JobFencedError, NO),
-    (KeyReusedError, NO),
-    (UnsafeStoreError, NO),
-    (WatermarkError, NO),
-    (ManifestCommitError, UNANSWERED),
+# Errors by which the answer is no.
+_NO = (
+    CommitConflictError,
+    CheckFailedError,
+    ConstraintError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    UnsafeStoreError,
+    WatermarkError,
 )
 
 
 def exit_code(error: type[ManifestCommitError]) -> int:
-    return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))
+    if issubclass(error, UsageError):
+        return USAGE
+    return NO if issubclass(error, _NO) else UNANSWERED
 
 
 Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
