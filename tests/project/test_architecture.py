@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 57_730, "modules": 137, "loaded": 46, "lines of tests": 79_073}
+CEILINGS = {"lines": 57_158, "modules": 136, "loaded": 46, "lines of tests": 78_890}
 WALKS = {
     "append": {"modules": 27, "switches": 238, "depth": 17},
     "read": {"modules": 17, "switches": 69, "depth": 15},
@@ -154,10 +154,10 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_962),
-    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 692),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_946),
+    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 685),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 972),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 969),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
