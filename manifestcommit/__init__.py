@@ -57,7 +57,6 @@ _HOMES = {
     "table": "Table gc read_committed",
     "table.erasing": "Erasure",
     "table.functions": "commit create_table",
-    "table.listing": "Listing",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -99,7 +98,6 @@ if TYPE_CHECKING:
     from .table import Table as Table, gc as gc, read_committed as read_committed
     from .table.erasing import Erasure as Erasure
     from .table.functions import commit as commit, create_table as create_table
-    from .table.listing import Listing as Listing
     from .transactions import JointOutcome as JointOutcome, PinnedTable as PinnedTable
     from .transactions import Transaction as Transaction, TransactionRows as TransactionRows
     from .transactions import read_together as read_together, rollback_together as rollback_together

@@ -1,4 +1,4 @@
-"""How values print: on one short line, in a notebook as a small HTML table.
+"""How values print: on one short line.
 
 Every text is escaped and shortened: names, keys and reasons may come from anyone. Progress and the
 tables of the command line are in `terminal`.
@@ -8,8 +8,7 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -88,48 +87,21 @@ def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
     return f"{name}({', '.join([*parts, *['…'] * left])})"
 
 
-def struct_line(value: msgspec.Struct) -> str:
-    """A struct on one line: members that differ from their defaults, long texts last."""
-    members = sorted(changed(value), key=lambda member: len(_short(member[1])) > 20)
-    return line(type(value).__name__, members)
-
-
-def changed(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
-    """The members of a struct that differ from their defaults."""
-    for field in msgspec.structs.fields(value):
-        member = getattr(value, field.name)
-        if field.default is msgspec.NODEFAULT or member != field.default:
-            yield field.name, member
-
-
-def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], more: int = 0) -> str:
-    """A small HTML table; more: rows that it leaves out."""
-    heads = "".join(f"<th>{_cell(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
-    )
-    rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
-    head = f"<thead><tr>{heads}</tr></thead>" if names else ""
-    return f"<table>{head}<tbody>{body}</tbody></table>{rest}"
-
-
-def html_members(members: Iterable[tuple[str, Any]]) -> str:
-    """Names and values, one pair in a row."""
-    return html_table((), [(name, _plain(value)) for name, value in members])
-
-
 class ReprMixin:
-    """A struct that prints on one line, and as a small table in a notebook."""
+    """A struct that prints on one line: members that differ from their defaults, long texts
+    last."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         assert isinstance(self, msgspec.Struct)
-        return struct_line(self)
-
-    def _repr_html_(self) -> str:
-        assert isinstance(self, msgspec.Struct)
-        return html_members(changed(self))
+        members = [
+            (field.name, member)
+            for field in msgspec.structs.fields(self)
+            if (member := getattr(self, field.name)) != field.default
+        ]
+        members.sort(key=lambda member: len(_short(member[1])) > 20)
+        return line(type(self).__name__, members)
 
 
 def _short(value: Any, limit: int = _TEXT) -> str:
@@ -138,25 +110,7 @@ def _short(value: Any, limit: int = _TEXT) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, msgspec.Struct):
-        return cut(struct_line(value), 40)
+        return cut(repr(value), 40)
     if isinstance(value, tuple | list | dict | set):
         return f"<{len(value):,}>"
     return cut(value, 24)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        return struct_line(value)
-    if isinstance(value, Mapping):
-        return ", ".join(
-            f"{name}: {cut(_plain(each), 40)}" for name, each in islice(value.items(), 10)
-        )
-    if isinstance(value, tuple | list):
-        return ", ".join(cut(_plain(each), 40) for each in islice(value, 10))
-    return value
-
-
-def _cell(value: Any) -> str:
-    import html
-
-    return html.escape(f"{value:,}" if type(value) is int else cut(value), quote=True)

@@ -41,7 +41,6 @@ from .protocol.retention import DAY_S
 from .runtime.environment import Env
 from .runtime.validation import checked, parse_age, roots, wrong
 from .store import StorageOptions, open_store
-from .table.listing import Listing
 from .table.table import Table
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -97,7 +96,7 @@ def maintain(
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Listing:
+) -> pa.Table:
     """Run what is due for each table: exports, compaction, manifests, verification and gc.
 
     What is due follows from the table alone: its small files, its manifests, the age of the
@@ -147,7 +146,7 @@ def maintain(
     order = random.sample(urls, len(urls))  # two calls at once begin with other tables
     found = {url: run.table(by_url.pop(url)) for url in order}
     rows = [row for url in urls for row in found[url]]
-    return Listing(pa.Table.from_pylist(rows, ROWS))
+    return pa.Table.from_pylist(rows, ROWS)
 
 
 class _OutOfTimeError(Exception):
@@ -376,7 +375,7 @@ class _Upkeep:
     def _due_gc(self, snapshot: Snapshot) -> _Due:
         due, verified = self._gc(snapshot), self.states["verify"]
         if due.state == "due" and self._run.is_dry:
-            dead = self._table.plan_gc().to_arrow().filter(pc.field("action") == "delete")
+            dead = self._table.plan_gc().filter(pc.field("action") == "delete")
             size = pc.sum(dead.column("bytes")).as_py() or 0
             what = f"{due.reason}; {counted(len(dead), 'object')} would be deleted"
             return _Due("due", what, size)

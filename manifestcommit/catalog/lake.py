@@ -20,7 +20,6 @@ from ..store import ObjectInfo, Store, open_store
 from ..store.base import split_url
 from ..table import Table
 from ..table.functions import create_table
-from ..table.listing import Listing
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -72,7 +71,7 @@ class Lake:
         return f"lake({self.url!r})"
 
     @checked(namespace=optional(_NAMESPACE))
-    def tables(self, namespace: str | None = None) -> Listing:
+    def tables(self, namespace: str | None = None) -> pa.Table:
         """Find the tables, with one list request for each and two for each other folder.
 
         Behind a network, a table that this object found less than a minute ago costs none: one that
@@ -106,7 +105,7 @@ class Lake:
             "url": [self._url(each.path) for each in found],
             "table_id": [each.table_id for each in found],
         }
-        return Listing(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])))
+        return pa.table(columns, pa.schema([(name, pa.string()) for name in columns]))
 
     @checked(name=_NAME)
     def table(self, name: str) -> Table:

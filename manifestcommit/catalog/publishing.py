@@ -20,7 +20,6 @@ from ..runtime.environment import map_concurrently
 from ..runtime.validation import checked, root
 from ..store import StorageOptions, Store, open_store
 from ..store.base import split_url
-from ..table.listing import Listing
 from .clone import other_options
 from .lake import FoundTable, check_there, find_tables
 
@@ -93,7 +92,7 @@ def publish_catalog(
     *,
     storage_options: Mapping[str, Any] | None = None,
     to_options: Mapping[str, Any] | None = None,
-) -> Listing:
+) -> pa.Table:
     """Write the names of a lake's tables as objects that are an Iceberg REST catalog to engines.
 
     Engines find tables by name with GET alone, and nobody runs a server. What is published of a
@@ -156,7 +155,7 @@ def publish_catalog(
     for name, document in listed.items():
         place.put(name, json.dumps(document, separators=(",", ":")).encode())
     place.delete(sorted(before - listed.keys() - set(map(_name_of, shown))))
-    return Listing(pa.Table.from_pylist(rows, _ROWS))
+    return pa.Table.from_pylist(rows, _ROWS)
 
 
 def _check_names(lake: Store, place: Store, found: Sequence[FoundTable]) -> None:

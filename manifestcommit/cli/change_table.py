@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import command, context_of, note_of, storage_options_of, table_of
+from .options import command, note_of, pair, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -53,12 +53,7 @@ def _delete(options: argparse.Namespace) -> None:
     table = table_of(options)
     delete = partial(table.delete, options.where, key=options.key, reason=options.reason)
     if not options.dry_run:
-        confirm(
-            options,
-            lambda: _plan_delete(options, delete(dry_run=True)),
-            lambda: table.version,
-            is_costly=True,
-        )
+        confirm(options, lambda: _plan_delete(options, delete(dry_run=True)), table)
     found = delete(dry_run=options.dry_run)
     more = {
         "unchanged": "no row matches; nothing was committed",
@@ -167,7 +162,7 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
 )
 def _drop(options: argparse.Namespace) -> None:
     table = table_of(options)
-    confirm(options, lambda: _plan_drop(options), lambda: table.version)
+    confirm(options, lambda: _plan_drop(options), table)
     _altered(options, table.drop_column(options.name))
 
 
@@ -190,13 +185,6 @@ def _set_partitioning(options: argparse.Namespace) -> None:
     show(options, {name: getattr(outcome, name) for name in figures})
 
 
-def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"expected {expected}", argument=option, given=repr(text))
-    return name, value
-
-
 @command(
     """
     properties: the table's properties; --set and --unset change them in one commit
@@ -205,13 +193,14 @@ def _pair(option: str, text: str, expected: str) -> tuple[str, str]:
     @note
     $ properties /lake/flights --set owner='air traffic'
     """,
+    types={"set": pair},
     set=[],
     unset=[],
 )
 def _properties(options: argparse.Namespace) -> None:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
-    changes |= (_pair("--set", each, "a name and a value, NAME=VALUE") for each in options.set)
+    changes |= options.set
     if not changes and (options.message is not None or options.metadata):
         raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
@@ -228,12 +217,13 @@ def _properties(options: argparse.Namespace) -> None:
     | --drop NAME  rows are no longer checked by it
     @note
     $ constraints /lake/flights --add 'late=delay < 10000'
-    """
+    """,
+    types={"add": pair},
 )
 def _constraints(options: argparse.Namespace) -> None:
     table = table_of(options)
     if options.add is not None:
-        name, condition = _pair("--add", options.add, "a name and a condition, NAME=SQL")
+        name, condition = options.add
         table.add_constraint(name.strip(), condition.strip())
     elif options.drop is not None:
         table.drop_constraint(options.drop)
@@ -251,7 +241,7 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ..operations.rollback import check_alone, plan_rewind
 
     head, back = plan_rewind(
-        context_of(options),
+        table_of(options)._ctx,
         options.source,
         to,
         reason=options.reason,
@@ -300,7 +290,7 @@ def _rewind(options: argparse.Namespace) -> None:
             argument="--to",
             given=repr(options.to),
         ) from None
-    confirm(options, lambda: _plan_rewind(options, to), lambda: table.version)
+    confirm(options, lambda: _plan_rewind(options, to), table)
     outcome = table.rewind(
         options.source, to, reason=options.reason, keep_keys=options.keep_keys, alone=options.alone
     )
@@ -322,7 +312,7 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
     from ..operations.rollback import check_alone, plan_rollback
 
     head, back = plan_rollback(
-        context_of(options),
+        table_of(options)._ctx,
         options.version,
         tag=options.tag,
         reason=options.reason,
@@ -363,7 +353,7 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
     from ..operations.rollback import check_alone, plan_joint_rollback
 
     planned = plan_joint_rollback(
-        [context_of(options, path) for path in targets],
+        [table_of(options, path)._ctx for path in targets],
         list(targets.values()),
         reason=options.reason,
         settle=False,  # a plan writes nothing
@@ -405,11 +395,7 @@ def _rollback_together(options: argparse.Namespace) -> None:
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
-    confirm(
-        options,
-        lambda: _plan_together(options, targets),
-        lambda: sum(table.version for table in tables),
-    )
+    confirm(options, lambda: _plan_together(options, targets), *tables)
     outcome = rollback_together(
         targets,
         reason=options.reason,
@@ -446,7 +432,7 @@ def _rollback(options: argparse.Namespace) -> None:
         _rollback_together(options)
         return
     table = table_of(options)
-    confirm(options, lambda: _plan_rollback(options), lambda: table.version)
+    confirm(options, lambda: _plan_rollback(options), table)
     outcome = table.rollback(
         options.version, tag=options.tag, reason=options.reason, alone=options.alone
     )
@@ -536,7 +522,7 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
 )
 def _untag(options: argparse.Namespace) -> None:
     table = table_of(options)
-    confirm(options, lambda: _plan_untag(options), lambda: table.version)
+    confirm(options, lambda: _plan_untag(options), table)
     outcome = table.untag(options.name)
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     show(options, document)

@@ -39,7 +39,7 @@ _GIVEN = ("where", "reason", "drop_tags", "abort_jobs", "grace", "foreign")
 def _erase(options: argparse.Namespace) -> int:
     table = table_of(options)
     if not options.dry_run:
-        confirm(options, lambda: _plan(options, table), lambda: table.version)
+        confirm(options, lambda: _plan(options, table), table)
     return _print(options, _called(options, table, dry_run=options.dry_run))
 
 

@@ -164,7 +164,7 @@ def _version(text: str) -> int:
     """
 )
 def _history(options: argparse.Namespace) -> None:
-    from ..table.listing import History  # late: `--help` needs no pyarrow
+    from ..table.history import History  # late: `--help` needs no pyarrow
 
     rows = table_of(options).history(options.limit)
     assert isinstance(rows, History)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +14,7 @@ from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..format.snapshot import totals_of
 from ..terminal import other_tables
-from .options import DONE, NO, command, context_of, storage_options_of, table_of
+from .options import DONE, NO, command, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -24,48 +23,25 @@ if TYPE_CHECKING:
 _OPEN = ("prepared", "published", "running")
 # A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
 _LEAST = 4  # digits of a short one
-_SHOWN = 10
 
 
 def _full(table: Table, given: str, *, settled: bool) -> str:
-    """The job id that a short one means; a full one, and what is no beginning of one, as it is.
-
-    settled: look for jobs of the history, too, which is a request for each version.
-    UsageError where several jobs begin so, or none, and for fewer digits than may mean one.
-    """
-    if is_job_id(given) or not _is_digits(given):
+    """The job id that a short one means; a full one as it is. settled: also of jobs in the
+    history."""
+    if is_job_id(given):
         return given
-    if len(given) < _LEAST:
-        raise UsageError(
-            f"expected at least {_LEAST} of the digits that "
-            "`manifestcommit jobs` shows, or a whole job id",
-            argument="JOB",
-            given=repr(given),
-        )
     known = {each.job for each in table.jobs()}
     if settled:
         known |= {row["job"] for row in table.history()}
-    return _chosen(known, given)
-
-
-def _chosen(known: Iterable[str], given: str) -> str:
-    """The one of these jobs that begins so."""
-    found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
-    if len(found) == 1:
+    found = [job for job in known if job.rpartition("-")[2].startswith(given.lower())]
+    if len(found) == 1 and len(given) >= _LEAST:
         return found[0]
-    if not found:
-        raise UsageError(
-            "no known job begins so; `manifestcommit jobs` and "
-            "`manifestcommit history --json` list them",
-            argument="JOB",
-            given=repr(given),
-        )
-    names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
-    raise UsageError(f"{len(found)} jobs begin so: {names}", argument="JOB", given=repr(given))
-
-
-def _is_digits(text: str) -> bool:
-    return 1 <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)
+    raise UsageError(
+        f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs` shows; "
+        f"{len(found)} known jobs begin so",
+        argument="JOB",
+        given=repr(given),
+    )
 
 
 @command(
@@ -108,11 +84,8 @@ def _commit(options: argparse.Namespace) -> None:
 
     job = _full(table_of(options), options.job_id, settled=False)
     outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))
-    document = {
-        "job": job,
-        "version": outcome.version,
-        "already_committed": outcome.already_committed,
-    }
+    again = outcome.already_committed
+    document = {"job": job, "version": outcome.version, "already_committed": again}
     if not written(options, document):
         print(f"committed at version {outcome.version}")
 
@@ -131,7 +104,7 @@ def _commit(options: argparse.Namespace) -> None:
 def _abort(options: argparse.Namespace) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=False)
-    confirm(options, lambda: _plan_abort(options, table, job), lambda: table.version)
+    confirm(options, lambda: _plan_abort(options, table, job), table)
     found = table.abort(job)
     return _print_status(options, table, job, found, wanted="aborted")
 
@@ -142,7 +115,7 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
     known = next((each for each in table.jobs() if each.job == job and each.state in _OPEN), None)
     if known is None:
         return None
-    prepared = read_prepared(context_of(options), job)
+    prepared = read_prepared(table._ctx, job)
     change = None if prepared is None else prepared.change
     written = totals_of(change.add, change.add_manifests) if change else totals_of(())
     return Plan(

@@ -191,7 +191,7 @@ def _load(options: argparse.Namespace) -> None:
         return Plan(version=0, what=what, document=dict(would.positions))
 
     if options.restart and not options.dry_run:
-        confirm(options, plan, lambda: 0)  # the rows of now go, whichever they are
+        confirm(options, plan)  # the rows of now go, whichever they are
     outcome = call(restart=options.restart, dry_run=options.dry_run)
     _show(options, outcome)
 

@@ -38,7 +38,7 @@ from .options import (
     EndedError,
     Run,
     as_typed,
-    check_note,
+    check_reason,
     command,
     exit_code,
 )
@@ -180,16 +180,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # a terminal without unicode is no reason to stop
             stream.reconfigure(errors="backslashreplace")
-    typed = list(sys.argv[1:] if arguments is None else arguments)
     parser = make_parser()
-    options, unknown = parser.parse_known_args(typed)
+    options, unknown = parser.parse_known_args(arguments)
     if unknown:
         options.parser.unknown(unknown)
-    options.typed, options.top = typed, parser
+    options.top = parser
     if getattr(options, "json", False):
         options.format = "json"
     try:
-        check_note(options)
+        check_reason(options)
         status = _status(options)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..operations.adopt import Adoption
     from ..operations.gc import GcReport
     from ..table import Table
-    from ..table.listing import Listing
 
 # `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
@@ -84,7 +83,7 @@ def _compact(options: argparse.Namespace) -> None:
 _RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
-def _print_gc_plan(options: argparse.Namespace, plan: Listing) -> None:
+def _print_gc_plan(options: argparse.Namespace, plan: pa.Table) -> None:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
     gone = [each["bytes"] for each in rows if each["action"] == "delete"]
@@ -150,7 +149,7 @@ def _gc(options: argparse.Namespace) -> None:
         _print_gc_plan(options, _called(options, table.plan_gc))
         return
     if _keeps_less(options, table):
-        confirm(options, lambda: _plan(options, table), lambda: table.version)
+        confirm(options, lambda: _plan(options, table), table)
     _print_report(options, _called(options, table.gc))
 
 
@@ -230,8 +229,6 @@ def _adopt(options: argparse.Namespace) -> None:
 
 # Commands that show a table to other engines: `export`, `create-table-sql`.
 
-_FORMATS = ("iceberg", "delta", "spark-catalog")
-
 
 @command(
     """
@@ -242,15 +239,8 @@ _FORMATS = ("iceberg", "delta", "spark-catalog")
     """
 )
 def _export(options: argparse.Namespace) -> None:
-    names = options.to.split(",")
-    if not set(names) <= set(_FORMATS):
-        raise UsageError(
-            f"expected {', '.join(_FORMATS)}, or several, split by commas, such as iceberg,delta",
-            argument="--to",
-            given=repr(options.to),
-        )
     table = table_of(options)
-    made = [table.export(name) for name in names]
+    made = [table.export(name) for name in options.to.split(",")]
     show(options, [msgspec.to_builtins(each) for each in made])
 
 

@@ -31,7 +31,6 @@ from ..errors import (
 )
 
 if TYPE_CHECKING:
-    from ..log.table_context import TableContext
     from ..table import Table
 
 DONE, NO, USAGE, UNANSWERED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -43,23 +42,23 @@ MEANINGS: Mapping[int, str] = {
     UNANSWERED: "it could not be answered: no such table or version, or the store failed",
     INTERRUPTED: "interrupted",
 }
-# The first that an error is an instance of.
-_OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
-    (UsageError, USAGE),
-    (CommitConflictError, NO),
-    (CheckFailedError, NO),
-    (ConstraintError, NO),
-    (JobAbortedError, NO),
-    (JobFencedError, NO),
-    (KeyReusedError, NO),
-    (UnsafeStoreError, NO),
-    (WatermarkError, NO),
-    (ManifestCommitError, UNANSWERED),
+# Errors by which the answer is no.
+_NO = (
+    CommitConflictError,
+    CheckFailedError,
+    ConstraintError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    UnsafeStoreError,
+    WatermarkError,
 )
 
 
 def exit_code(error: type[ManifestCommitError]) -> int:
-    return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))
+    if issubclass(error, UsageError):
+        return USAGE
+    return NO if issubclass(error, _NO) else UNANSWERED
 
 
 Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
@@ -229,7 +228,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
     else:
         options["metavar"] = metavar
     by_default = positive if metavar in ("N", "END") or dest == "version" else None
-    options["type"] = _pair if dest == "metadata" else types.get(dest, by_default)
+    options["type"] = pair if dest == "metadata" else types.get(dest, by_default)
     if names:
         options |= {"dest": dest, "required": value.endswith("!")}
         options |= {"action": "append"} if value.endswith("*") else {}
@@ -247,17 +246,12 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
-def check_note(options: argparse.Namespace) -> None:
-    """Refuse what cannot be recorded before the command runs and asks. [SE5]"""
-    note = note_of(options) if "metadata" in options else {}
-    note["reason"] = getattr(options, "reason", None)
-    if all(each is None for each in note.values()):
-        return
-    from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
+def check_reason(options: argparse.Namespace) -> None:
+    """Refuse a reason that cannot be recorded before the command asks."""
+    if getattr(options, "reason", None) is not None:
+        from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
 
-    for name, given in note.items():
-        if given is not None:
-            RULES[name](name, given)
+        RULES["reason"]("reason", options.reason)
 
 
 def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:
@@ -280,9 +274,10 @@ def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> st
     return _GIVEN.sub(typed, text)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """A name and a value, NAME=VALUE."""
     name, sign, value = text.partition("=")
-    if not sign:
+    if not sign or not name:
         raise argparse.ArgumentTypeError("expected NAME=VALUE")  # not repeated: it may be a secret
     return name, value
 
@@ -308,15 +303,6 @@ def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
     chosen = options.path if path is None else path
     table = Table(chosen, storage_options_of(options.storage_options))
     return table.noting(**note_of(options)) if "metadata" in options else table
-
-
-def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:
-    """For what only the engine does: plans of changes."""
-    from ..log.table_context import TableContext
-    from ..store import open_store
-
-    chosen = options.path if path is None else path
-    return TableContext(open_store(chosen, storage_options_of(options.storage_options)))
 
 
 def storage_options_of(file: str | None, name: str = "storage_options") -> dict[str, Any] | None:

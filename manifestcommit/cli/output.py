@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..display import age, cut, visible
 from ..terminal import is_terminal, plain_text, print_csv, print_json, print_table, short_size, size
 from .options import DONE, NO, USAGE, EndedError
+
+if TYPE_CHECKING:
+    from ..table import Table
 
 _CELL = 60  # characters of a list
 # Members that are numbers to copy, and those that a narrow terminal does without.
@@ -102,7 +103,7 @@ def _title(name: str) -> str:
 def _cell(options: argparse.Namespace, name: str, value: Any) -> Any:
     """A member as people read it: sizes and ages in their units, numbers with their thousands."""
     from ..operations.describe import author_text, partners_text  # late: `--help` needs no pyarrow
-    from ..table.listing import short_job
+    from ..table.history import short_job
 
     if name in ("job", "job_id") and value is not None:
         return short_job(value)
@@ -175,34 +176,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
 
-def confirm(
-    options: argparse.Namespace,
-    plan: Callable[[], Plan | None],
-    newest: Callable[[], int],
-    *,
-    is_costly: bool = False,
-) -> None:
+def confirm(options: argparse.Namespace, plan: Callable[[], Plan | None], *tables: Table) -> None:
     """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4]
 
-    plan: reads what the change would do now; None: nothing that is worth a question. newest: the
-    newest version: where that has moved while someone was thinking, the question is put again.
-    is_costly: plan only for someone who can be asked.
+    plan: reads what the change would do now; None: nothing that is worth a question. tables: where
+    the newest version of one has moved while someone was thinking, the question is put again.
     """
     if options.dry_run:
         raise EndedError(_shown(options, plan()))
     if options.yes:
         return
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    if not can_ask and is_costly:
-        newest()  # that there is no such table comes first
-        raise EndedError(_refused(options))
     while (found := plan()) is not None:
         print("\n".join([visible(found.what) + ":", *_lines(options, found)]), file=sys.stderr)
         if not can_ask:
             raise EndedError(_refused(options))
         if not _confirmed():
             raise EndedError(NO)
-        if newest() == found.version:
+        if sum(table.version for table in tables) == found.version:
             return
         print("\nthe table has changed meanwhile; as of now it is", file=sys.stderr)
 
@@ -220,33 +211,13 @@ def _confirmed() -> bool:
 
 
 def _refused(options: argparse.Namespace) -> int:
-    """Without a terminal there is nobody to ask: say what to type."""
+    """Without a terminal there is nobody to ask."""
     print(
         f"manifestcommit: {options.command} has to be confirmed, and there is no terminal to ask "
-        "on; nothing was changed. See what it would do with --dry-run, or confirm it:\n"
-        f"  {_typed(options, '--yes')}",
+        "on; nothing was changed. See what it would do with --dry-run, or confirm it with --yes",
         file=sys.stderr,
     )
     return USAGE
-
-
-def _typed(options: argparse.Namespace, *more: str) -> str:
-    """The command as it was typed, for a shell, with more options."""
-    words = ["manifestcommit", *options.typed]
-    if "--" in words:
-        at = words.index("--")
-        words[at:at] = more
-    else:
-        words += more
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    word = re.sub(r"://[^@'\s]*@", "://...@", word)
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{visible(escaped)}'"  # bash and zsh read the escapes
 
 
 def _shown(options: argparse.Namespace, found: Plan | None) -> int:

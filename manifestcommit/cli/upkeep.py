@@ -13,7 +13,7 @@ from .options import DONE, NO, command, note_of, storage_options_of
 from .output import size_cell, written
 
 if TYPE_CHECKING:
-    from ..table.listing import Listing
+    import pyarrow as pa
 
 
 @command(
@@ -54,7 +54,7 @@ def _maintain(options: argparse.Namespace) -> int:
         time.sleep(wait_s)
 
 
-def print_upkeep(options: argparse.Namespace, found: Listing) -> int:
+def print_upkeep(options: argparse.Namespace, found: pa.Table) -> int:
     """What is due or was done, step by step; 1 if one failed."""
     rows = found.to_pylist()
     if not written(options, rows):

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,15 +28,13 @@ from ..format.fields import (
     FLOATS,
     INTEGERS,
     MOMENTS,
-    ArrayType,
     Field,
-    FieldType,
     Leaf,
-    MapType,
     Schema,
-    StructType,
     decimal_parts,
     leaves,
+    map_fields,
+    to_spark,
     walk,
 )
 from ..format.snapshot import REPLACE, Snapshot
@@ -272,10 +271,13 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
             "delta.columnMapping.maxColumnId": str(highest),
         }
     written = ["checkConstraints"] if checks else []
-    columns = {
-        "type": "struct",
-        "fields": [_field(field, is_mapped=mapped) for field in schema.fields],
-    }
+
+    def named(field: Field) -> Field:
+        mapping = {"id": field.id, "physicalName": field.file_name} if mapped else {}
+        metadata = {f"delta.columnMapping.{name}": each for name, each in mapping.items()}
+        return msgspec.structs.replace(field, metadata=metadata)
+
+    columns = to_spark(map_fields(schema, named), physical=False)
     metadata = {
         "id": metadata_id(snapshot.table_id),
         "format": {"provider": "parquet", "options": {}},
@@ -335,39 +337,6 @@ def checkpoint_bytes(snapshot: Snapshot, tables: Iterable[pa.Table]) -> tuple[by
                 writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
                 count += len(files)
     return sink.getvalue(), count
-
-
-def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
-    metadata = (
-        {"delta.columnMapping.id": field.id, "delta.columnMapping.physicalName": field.file_name}
-        if is_mapped
-        else {}
-    )
-    return {
-        "name": field.name,
-        "type": _type(field.type, is_mapped=is_mapped),
-        "nullable": True,
-        "metadata": metadata,
-    }
-
-
-def _type(kind: FieldType, *, is_mapped: bool) -> Any:
-    match kind:
-        case StructType():
-            fields = [_field(member, is_mapped=is_mapped) for member in kind.fields]
-            return {"type": "struct", "fields": fields}
-        case ArrayType():
-            element = _type(kind.element.type, is_mapped=is_mapped)
-            return {"type": "array", "elementType": element, "containsNull": True}
-        case MapType():
-            return {
-                "type": "map",
-                "keyType": _type(kind.key.type, is_mapped=is_mapped),
-                "valueType": _type(kind.value.type, is_mapped=is_mapped),
-                "valueContainsNull": True,
-            }
-        case _:
-            return kind
 
 
 _CHECKPOINT = pa.schema(

@@ -15,6 +15,7 @@ from ..format.snapshot import Snapshot
 from ..log.table_context import EXPORT_FORMATS, ExportLag, TableContext
 from ..log.version_chain import Head, next_state, read_object
 from ..protocol.conflict import is_readable
+from ..runtime.environment import STARTS
 from ..scan.planning import entries_table
 from ..store import ObjectInfo
 from . import delta_export, iceberg_export, spark_catalog
@@ -44,10 +45,15 @@ FORMATS: dict[str, ModuleType] = {
 
 
 def export_format(ctx: TableContext, head: Head, format: str) -> Export:
-    """Export the head in one format."""
+    """Export the head in one format, or what is committed meanwhile: two of them have one object
+    that says which version is shown, and who is slow would show an older one again. [EX2]"""
     exporter = FORMATS[format]
-    check_has_columns(head.snapshot.schema, ctx.store.url)
-    version = exporter.export(ctx, head)
+    for _ in range(STARTS):
+        check_has_columns(head.snapshot.schema, ctx.store.url)
+        version = exporter.export(ctx, head)
+        if exporter is delta_export or (newest := ctx.open()).version <= version:
+            break
+        head = newest
     return Export(format=format, version=version, location=exporter.location(ctx.store))
 
 
@@ -114,11 +120,9 @@ def keep_whole(ctx: TableContext, decided: Snapshot) -> None:
         exporter = FORMATS[format]
         try:
             head = ctx.open()
-            check_has_columns(head.snapshot.schema, ctx.store.url)
-            exporter.export(ctx, head)
-            if (
-                exporter is delta_export
-            ):  # the others name files of one version, or of readable ones
+            export_format(ctx, head, format)
+            # the others name files of one version, or of readable ones
+            if exporter is delta_export:
                 delta_export.before_deletion(ctx, head)
         except Exception as error:
             failure = error

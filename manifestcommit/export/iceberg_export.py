@@ -21,12 +21,11 @@ import pyarrow.compute as pc
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
-from ..format.fields import Schema
+from ..format.fields import Schema, walk
 from ..format.snapshot import REPLACE, Snapshot, columns_of
 from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
-from ..runtime.environment import STARTS
 from ..store import ObjectInfo, Store
 from . import file_columns
 from .file_columns import entries_since, json_text, not_ours, put_shared
@@ -34,7 +33,6 @@ from .iceberg_manifests import (
     FIRST_PARTITION_ID,
     ManifestFile,
     check_schema,
-    highest_id,
     list_bytes,
     manifest_bytes,
     manifest_file,
@@ -84,14 +82,6 @@ def version_of_document(name: str) -> int | None:
     return int(digits) if is_number and name == metadata_name(int(digits)) else None
 
 
-def version_of_list(name: str) -> int | None:
-    """The version in the name of a manifest list; None for any other name."""
-    start, _, rest = name.removeprefix(FOLDER).partition("-")
-    digits = rest.partition("-")[0]
-    is_list = start == "snap" and len(digits) == 20 and digits.isascii() and digits.isdecimal()
-    return int(digits) if is_list else None
-
-
 def chosen_versions(head: Snapshot) -> list[int]:
     """The versions of the head's document: the newest readable, and tagged ones. [EX4]"""
     newest = range(max(head.expired, head.version - MAX_SNAPSHOTS + 1), head.version + 1)
@@ -117,6 +107,7 @@ class Document(msgspec.Struct, kw_only=True):
         self.schemas[columns["schema-id"]] = columns
         self.specs[spec["spec-id"]] = spec
         self.physical[columns["schema-id"]] = physical_names(schema)
+        self.last_column = max([self.last_column, *(each.id for _, each in walk(schema.fields))])
         entry: dict[str, Any] = {
             "snapshot-id": snapshot.version,
             "sequence-number": snapshot.version,
@@ -147,7 +138,6 @@ class Document(msgspec.Struct, kw_only=True):
         used = {entry["schema-id"] for entry in self.entries.values()}
         self.schemas = {number: each for number, each in self.schemas.items() if number in used}
         self.physical = {number: each for number, each in self.physical.items() if number in used}
-        self.last_column = highest_id(self.schemas.values(), self.last_column)
         return mapping
 
 
@@ -170,7 +160,6 @@ def read_document(data: bytes) -> Document:
             name_mapping(made.schemas[number], made.physical.get(number, {}))
             if not isinstance(entry["manifest-list"], str) or not entry["timestamp-ms"] >= 0:
                 raise ValueError("a version is not described as it should be")
-        highest_id(made.schemas.values())
         [len(spec["fields"]) for spec in made.specs.values()]
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise ValueError(f"it is no table metadata of this library: {error!r}") from None
@@ -329,32 +318,8 @@ def export(ctx: TableContext, head: Head) -> int:
                 raise  # of older versions, what can be expressed and is still readable
     data = document_bytes(document, snapshot, data_url(store))
     put_shared(ctx, metadata_name(head.version), data)
-    return _put_hint(store, head.version)
-
-
-def _put_hint(store: Store, version: int) -> int:
-    """Name this version in the hint, then any later exported one; returns the newest. [EX2]"""
-    for _ in range(STARTS):
-        store.put(HINT, str(version).encode())
-        later = _newest_document(store, version + 1)
-        if later is None:
-            break
-        version = later
-    return version
-
-
-def _newest_document(store: Store, least: int) -> int | None:
-    """The newest version from `least` on that has a document. A list, and one request for each."""
-    listed = store.list(f"{FOLDER}snap-", start_from=list_name(least, ""))
-    found = {version for info in listed if (version := version_of_list(info.name)) is not None}
-    return next((each for each in sorted(found, reverse=True) if _has_document(store, each)), None)
-
-
-def _has_document(store: Store, version: int) -> bool:
-    try:
-        return bool(store.get(metadata_name(version), 0, 1))
-    except FileNotFoundError:
-        return False
+    store.put(HINT, str(head.version).encode())
+    return head.version
 
 
 def _document(store: Store, version: int) -> Document | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from typing import Any, NamedTuple
@@ -155,22 +155,6 @@ def _mapped(field_id: int, name: str, kind: Any) -> dict[str, Any]:
     else:
         members = [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]
     return mapped | {"fields": [_mapped(*member) for member in members]}
-
-
-def highest_id(schemas: Iterable[Mapping[str, Any]], least: int = 0) -> int:
-    """The highest field id of these schemas' JSON, nested members included."""
-
-    def ids(kind: Any) -> Iterable[int]:
-        if isinstance(kind, dict):
-            yield from (
-                kind[name] for name in ("id", "element-id", "key-id", "value-id") if name in kind
-            )
-            for name in ("type", "element", "key", "value"):
-                yield from ids(kind.get(name))
-            for member in kind.get("fields", ()):
-                yield from ids(member)
-
-    return max([least, *(number for schema in schemas for number in ids(schema))])
 
 
 _NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have

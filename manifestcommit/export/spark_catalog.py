@@ -25,7 +25,6 @@ from ..format.fields import (
     MapType,
     Schema,
     StructType,
-    check_has_columns,
     comment_of,
     decimal_parts,
     has_collation,
@@ -35,7 +34,6 @@ from ..format.fields import (
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
-from ..runtime.environment import STARTS
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns
@@ -44,7 +42,6 @@ from .file_columns import entries_since, not_ours
 # The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
 
 _TYPES = {name: each.sql for name, each in PRIMITIVES.items() if each.sql}
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def check_schema(schema: Schema) -> None:
@@ -75,18 +72,10 @@ def _options(schema: Schema) -> Iterable[tuple[str, str]]:
 
 
 def _quoted_name(name: str) -> str:
-    parts, at = list[str](), 0
-    while match := _PART.match(name, at):
-        quoted, plain = match[1], match[2]
-        parts.append(quoted.replace("``", "`") if plain is None else plain.strip())
-        at = match.end()
-        if name[at : at + 1] != ".":
-            break
-        at += 1
-    if at != len(name) or not parts or not all(parts) or name.endswith("."):
+    parts = name.split(".")
+    if not all(map(str.strip, parts)):
         raise UsageError(
-            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights; "
-            "a part with a dot or a backtick is quoted with backticks"
+            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights"
         )
     return ".".join(map(_identifier, parts))
 
@@ -205,21 +194,12 @@ def _shown(store: Store) -> _Shown | None:
 
 
 def export(ctx: TableContext, head: Head) -> int:
-    """Show this version, or a later one that is committed meanwhile; returns it. [EX2] [EX10]
-
-    An exporter that puts the log later replaces it, so that each looks once more for what was
-    committed, and shows that.
-    """
-    for _ in range(STARTS):
-        shown = _shown(ctx.store)
-        _check_ours(ctx.store, shown, head.snapshot)
-        if shown is not None and shown.version >= head.version:
-            return shown.version
-        _put(ctx, head, shown)
-        newest = ctx.open()
-        if newest.version <= head.version:
-            break
-        head = newest
+    """Show this version, unless a later one is; returns the version that is shown. [EX10]"""
+    shown = _shown(ctx.store)
+    _check_ours(ctx.store, shown, head.snapshot)
+    if shown is not None and shown.version >= head.version:
+        return shown.version
+    _put(ctx, head, shown)
     return head.version
 
 
@@ -249,13 +229,10 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     return sink_log.lines(base, [*listed, *sizes], first=first)
 
 
-def create_table_sql(ctx: TableContext, name: str) -> str:
-    """The statement that makes a table in Spark's catalog of the newest version: exports that
-    first. [EX10]"""
-    head, quoted = ctx.open(), _quoted_name(name)  # before anything is written
-    schema = head.snapshot.schema
-    check_has_columns(schema, ctx.store.url)
-    export(ctx, head)
+def create_table_sql(ctx: TableContext, schema: Schema, name: str) -> str:
+    """The statement that makes a table in Spark's catalog, to read the export through. [EX10]"""
+    quoted = _quoted_name(name)
+    check(ctx, schema)
     columns = ",\n".join(f"  {_column(field)}" for field in schema.fields)
     options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in _options(schema))
     return (

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ..commits.commit_loop import commit, settle_first
 from ..commits.joint_commit import unsettled_partners
 from ..commits.prepared_job import done_at, newest_records, read_prepared
-from ..display import ReprMixin, html_members, html_table, line
+from ..display import ReprMixin, line
 from ..errors import (
     CorruptMetadataError,
     SnapshotExpiredError,
@@ -657,14 +657,6 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
             "foreign": self.foreign.count,
         }
         return line("GcReport", members.items())
-
-    def _repr_html_(self) -> str:
-        """Objects and bytes by what became of them."""
-        rows = [(f"deleted: {kind}", each.count, each.bytes) for kind, each in self.deleted.items()]
-        named = {"kept": self.kept, "foreign": self.foreign, "unknown": self.unknown}
-        rows += [(name, each.count, each.bytes) for name, each in named.items()]
-        heads = {"version": self.version, "fence": self.fence, "oldest readable": self.expired}
-        return html_members(heads.items()) + html_table(("objects", "count", "bytes"), rows)
 
 
 class GcCounts:

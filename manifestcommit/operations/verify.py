@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commits.joint_commit import check_partners
-from ..display import ReprMixin, age, changed, html_members, html_table, line
+from ..display import ReprMixin, age, line
 from ..errors import (
     CorruptMetadataError,
     ManifestCommitError,
@@ -620,14 +620,6 @@ class VerifyReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         ranking = ("first", "last", "damages", "files", "objects", "deep", "findings", "url")
         return line("VerifyReport", [(name, getattr(self, name)) for name in ranking])
-
-    def _repr_html_(self) -> str:
-        """The members, and the first findings."""
-        rows = [
-            (each.severity, each.kind, each.object, each.problem) for each in self.findings[:20]
-        ]
-        findings = html_table(("", "finding", "object", "problem"), rows, len(self.findings) - 20)
-        return html_members(changed(self)) + (findings if rows else "")
 
     @property
     def is_sound(self) -> bool:

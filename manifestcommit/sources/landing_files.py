@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, BinaryIO, Literal
 
 import msgspec
@@ -35,12 +36,12 @@ from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
 from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
 from ..store import ObjectInfo, StorageOptions, Store, open_store
-from ..store.base import split_url
+from ..store.base import etag_of, modified_s, split_url
 from ..table.table import Table
 from ..terminal import size
+from ..version import install
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .ending import pause
-from .fsspec_files import FsspecFiles
 from .json_rows import arrow_schema
 
 LOG = logging.getLogger("manifestcommit.sources")
@@ -70,6 +71,8 @@ _MOST_FILES = 10_000  # of one commit
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 8 << 20  # of Parquet, at once
 _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is whole
 _SETTLE_ELSEWHERE_S = 5.0
+# of a file's content, as filesystems of fsspec have them: a time of its creation says nothing
+_TIMES = ("mtime", "LastModified", "last_modified")
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
 
@@ -372,6 +375,60 @@ class LandingFiles:
             return None
         names = [file.name for file in plan.files]
         return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}
+
+
+class FsspecFiles:
+    """Files on whatever filesystem fsspec has, which are only read: no table can lie there. [LD3]
+    url: what names their source."""
+
+    def __init__(self, url: str, options: StorageOptions) -> None:
+        self.url, self._options = url.rstrip("/"), options
+        fresh = {"use_listings_cache": False, "skip_instance_cache": True}
+        try:
+            fsspec = import_module("fsspec.core")
+        except ImportError:
+            raise UsageError(f"{url} needs fsspec, which is missing: {install('fsspec')}") from None
+        with self._raising_ours():
+            self._files, root = fsspec.url_to_fs(url, **{**fresh, **options})
+        self._base = f"{root.rstrip('/')}/"
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        with self._raising_ours():
+            found = self._files.find(self._base, detail=True)
+        for path, info in sorted(found.items()):
+            name = path.removeprefix(self._base)
+            if info["type"] == "file" and name.startswith(prefix) and name >= start_from:
+                yield self._described(name, info)
+
+    def open_input(self, name: str) -> BinaryIO:
+        with self._raising_ours():
+            stream: BinaryIO = self._files.open(f"{self._base}{name}", "rb")
+        return stream
+
+    def _described(self, name: str, info: dict[str, Any]) -> ObjectInfo:
+        with self._raising_ours():
+            modified, etag, size = (
+                modified_s(info, _TIMES),
+                etag_of(info),
+                int(info["size"]),
+            )
+        if modified is None and not etag:
+            raise StoreError(
+                f"{self.url}/{name}: the filesystem tells neither a time nor an ETag of it, by "
+                "which another content would be known; nothing more was loaded"
+            )
+        return ObjectInfo(name=name, size_bytes=size, modified=modified or 0.0, etag=etag)
+
+    @contextlib.contextmanager
+    def _raising_ours(self) -> Iterator[None]:
+        """Whatever a filesystem raises becomes this package's error, without secrets. [SE1]"""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            text = self._options.scrub(f"{type(error).__name__}: {error}")
+            raise StoreError(f"{self.url} cannot be read by fsspec: {text}") from None
 
 
 def _landing_place(url: str, options: StorageOptions) -> Store | FsspecFiles:

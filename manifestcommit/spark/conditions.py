@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime, timedelta
@@ -37,7 +36,7 @@ from ..format.fields import Schema
 from ..format.values import arrow_schema
 from ..rows.clauses import evaluating as evaluating_here
 from ..rows.clauses import mask_of, session_of
-from .features import check_pandas, is_connect, query_loggers, sound
+from .features import check_pandas, is_connect, sound
 from .scan import relaxed, spark_schema
 from .spark_internals import has_same_meaning, text_of_filter
 from .tasks import Batches, mapped, raising_ours
@@ -167,25 +166,6 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
         return df.filter(~F.coalesce(self.given, F.lit(False)) if others else self.given)
 
 
-@contextmanager
-def told_once() -> Iterator[None]:
-    """Inside this block, a condition that Spark refuses raises one error: Spark would log it as
-    well, with a hundred lines of Java's stack."""
-    here = threading.get_ident()
-    logs = query_loggers()
-
-    def of_others(record: logging.LogRecord) -> bool:
-        return record.thread != here
-
-    for log in logs:
-        log.addFilter(of_others)
-    try:
-        yield
-    finally:
-        for log in logs:
-            log.removeFilter(of_others)
-
-
 def understand(
     spark: SparkSession, condition: Any, schema: Schema, argument: str = "the condition"
 ) -> Condition:
@@ -197,12 +177,11 @@ def understand(
             mask_of(columns.empty_table(), spark_order(condition, columns))
         return Condition(predicate=predicate, given=condition, schema=schema)
     try:
-        with told_once():
-            column = F.expr(condition) if isinstance(condition, str) else condition
-            empty = spark.createDataFrame([], spark_schema(schema))
-            empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
-            predicate = for_pruning(empty, condition, schema)
-            return Condition(predicate=predicate, given=column, schema=schema)
+        column = F.expr(condition) if isinstance(condition, str) else condition
+        empty = spark.createDataFrame([], spark_schema(schema))
+        empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
+        predicate = for_pruning(empty, condition, schema)
+        return Condition(predicate=predicate, given=column, schema=schema)
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
 
@@ -220,8 +199,7 @@ def check_repeatable(
     if what is None and _MOMENT.search(str(condition)):
         what = _cast_moment(empty.filter(column))
     try:
-        with told_once():
-            empty.join(other, column, "left_semi").schema  # noqa: B018  # a Connect session analyses here
+        empty.join(other, column, "left_semi").schema  # noqa: B018  # a Connect session analyses here
     except AnalysisException as error:
         if "deterministic" in str(error):
             what = "a random value, or another one that depends on when and where a row is read"
@@ -258,7 +236,7 @@ def evaluating(condition: Any) -> Iterator[None]:
     """Inside this block, Spark evaluates the condition for rows; UsageError if it cannot for some
     value, before anything is written. [SP5]"""
     try:
-        with told_once(), raising_ours():
+        with raising_ours():
             yield
     except _OF_VALUES as error:
         advice = (

@@ -15,7 +15,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from ..errors import UsageError
 from ..filter.predicate import Predicate, columns_of, is_understood
 from ..format import evolution
-from ..format.entries import pack_bins
 from ..format.fields import FLOATS, Field, Schema, mark_of, walk
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
@@ -25,7 +24,7 @@ from ..scan.arrow_dataset import constants_in
 from ..scan.engine_readers import folders_in
 from ..store import StorageOptions, open_store
 from .features import InputPartition, arrow_schema_of
-from .scan import check_running, files_in, fitted, marked, quoted, read_files, spark_schema
+from .scan import check_running, files_in, fitted, marked, pack, quoted, read_files, spark_schema
 from .spark_internals import has_stopped_a_session
 from .tasks import check_reachable, rows_of
 
@@ -111,8 +110,6 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
     return [field.name for field in schema.fields if field.name in names] or None
 
 
-_TASK_BYTES = 128 << 20
-_OPEN_COST_BYTES = 4 << 20
 _KINDS = (StringType(), LongType(), TimestampType())
 
 
@@ -153,12 +150,6 @@ def with_change_columns(struct: StructType) -> StructType:
     return StructType([*struct.fields, *more])
 
 
-def pack_changes(changes: Sequence[VersionChange]) -> list[tuple[VersionChange, ...]]:
-    """About one task's work each, in their order. [CH7]"""
-    costs = ((change, bytes_of(change) + _OPEN_COST_BYTES) for change in changes)
-    return [tuple(group) for group in pack_bins(costs, _TASK_BYTES)]
-
-
 def changes_frame(
     spark: SparkSession, url: str, plan: Plan, storage_options: StorageOptions
 ) -> DataFrame:
@@ -166,4 +157,4 @@ def changes_frame(
     check_reachable(url)
     reader = ChangesReader(url, plan.columns, plan.on, storage_options)
     parts = [part for change in plan.versions for part in parts_of(change)]
-    return rows_of(spark, pack_changes(parts), reader.read, reader.struct, storage_options)
+    return rows_of(spark, pack(parts, bytes_of), reader.read, reader.struct, storage_options)

@@ -4,7 +4,6 @@ classes and signatures that have moved. [SP45]
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -270,12 +269,3 @@ def frame_of(spark: SparkSession, table: pa.Table, struct: StructType | None = N
 
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return spark.createDataFrame(rows, struct or from_arrow_schema(table.schema))
-
-
-def query_loggers() -> list[logging.Logger]:
-    """Where this Spark's Python logs conditions that it refuses."""
-    if SPARK < (4, 0):
-        return []
-    from pyspark.logger import PySparkLogger
-
-    return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]

@@ -8,13 +8,13 @@ import base64
 import json
 import logging
 import os
-import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 LOG = logging.getLogger("manifestcommit.spark")
+Work = TypeVar("Work")
 
 # How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
 _PARTITION_BYTES = 128 << 20
@@ -108,8 +109,8 @@ class FilesReader(DataSourceReader):
         return {**self.__dict__, "plan": plan}
 
     def partitions(self) -> Sequence[InputPartition]:
-        constants = self.plan.constants
-        return [FileGroup(group, constants.of(group)) for group in pack(self.plan.files)]
+        files, constants = self.plan.files, self.plan.constants
+        return [FileGroup(group, constants.of(group)) for group in pack(files, itemgetter(1))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
@@ -158,9 +159,9 @@ def files_in(entries: pa.Table) -> tuple[tuple[str, int], ...]:
     return tuple(zip(*columns, strict=True))
 
 
-def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
-    """Group the files into about one task's work each, in their order."""
-    costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
+def pack(works: Iterable[Work], bytes_of: Callable[[Work], int]) -> list[tuple[Work, ...]]:
+    """Group files, or what is read of them, into about one task's work each, in their order."""
+    costs = ((work, bytes_of(work) + _OPEN_COST_BYTES) for work in works)
     return [tuple(group) for group in pack_bins(costs, _PARTITION_BYTES)]
 
 
@@ -380,11 +381,10 @@ def _scan(
         pruned = _partitioned(spark, base, files, physical, options, folders)
         if pruned is not None:
             return _named(pruned, schema)
-    df, planned = _through_sink_log(spark, base, files, physical, options)
-    # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or it reads the log otherwise
-    if planned != len(files):
-        return None
-    return df if all(field.physical is None for field in schema.fields) else _named(df, schema)
+    df = _through_sink_log(spark, base, files, physical, options)
+    if df is None or all(field.physical is None for field in schema.fields):
+        return df
+    return _named(df, schema)
 
 
 def _named(df: DataFrame, schema: Schema) -> DataFrame:
@@ -412,10 +412,8 @@ def _partitioned(
     from pyspark.errors import PySparkException
 
     try:
-        df, planned = _through_sink_log(
-            spark, base, files, physical, {**options, **PRUNING_OPTIONS}
-        )
-        if planned == len(files) and spark_agrees(df, base, folders):
+        df = _through_sink_log(spark, base, files, physical, {**options, **PRUNING_OPTIONS})
+        if df is not None and spark_agrees(df, base, folders):
             return df
     except (Py4JError, PySparkException) as error:  # such as a folder above called "=x"
         LOG.debug(
@@ -430,14 +428,14 @@ def _through_sink_log(
     files: Sequence[tuple[str, int]],
     physical: StructType,
     options: Mapping[str, str],
-) -> tuple[DataFrame, int]:
-    """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing.
-    Also returns how many files it will read.
+) -> DataFrame | None:
+    """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing;
+    None where it would read other files than these. [SP4]
 
     The folder is temporary, and can be removed as soon as the DataFrame has its file index.
     """
-    scratch = tempfile.mkdtemp(prefix="manifestcommit-read-")
-    try:
+    prefix = "manifestcommit-read-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.writelines(sink_log.lines(base, files))
@@ -447,14 +445,11 @@ def _through_sink_log(
             .options(**options)
             .load(f"file://{scratch}")
         )
-        return df, _planned_files(df)  # builds the index while the log exists
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _planned_files(df: Any) -> int:
-    # DataFrame.inputFiles() copies every name into Python: 17 times slower at 10,000 files.
-    return len(java_frame(df).inputFiles())
+        # This builds the index while the log exists. DataFrame.inputFiles() copies every name into
+        # Python: 17 times slower at 10,000 files.
+        planned = len(java_frame(df).inputFiles())
+    # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or it reads the log otherwise
+    return df if planned == len(files) else None
 
 
 def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | None:

@@ -106,13 +106,15 @@ def sql(
 
     Spec: SP47, SP48, SP49, CK5.
     """
-    from .execution import Execution, Names, check_quotes  # late: pyspark is an extra
-    from .statements import parse
+    from ..table.reading import check_meaning
+    from .execution import Execution, Names  # late: pyspark is an extra
+    from .statements import Select, parse
 
     declared: dict[str, Any] = {"key": key, "watermarks": watermarks, "based_on": based_on}
     declared |= {"message": message, "metadata": metadata, "publish": None if publish else False}
     understood = parse(statement)
-    check_quotes(spark, statement, understood)
+    if not isinstance(understood, Select):  # whose text is Spark's alone
+        check_meaning("statement", [statement], spark)
     return Execution(spark, Names(spark, storage_options), declared).run(understood)
 
 

@@ -42,12 +42,11 @@ from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark
 from . import statements as sql
-from .queries import (
+from .statements import (
     Name,
     Need,
     Reference,
     Travel,
-    has_double_quotes,
     needs,
     parse_query,
     references,
@@ -320,7 +319,6 @@ def _table_of(mark: str) -> str:
 
 
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-_QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 _NOTED = ("message", "metadata")
 # What may be declared with a statement, by its name below; the others are refused, not ignored.
 _DECLARED: dict[str, tuple[str, ...]] = {
@@ -330,18 +328,6 @@ _DECLARED: dict[str, tuple[str, ...]] = {
     "update": ("key", "publish", *_NOTED),
     "select": (),
 }
-
-
-def check_quotes(spark: SparkSession, text: str, statement: sql.Statement) -> None:
-    """UsageError for a change with "…" in a session where that is a name, and not a text as in the
-    conditions that this process evaluates."""
-    if isinstance(statement, sql.Select) or not has_double_quotes(text):
-        return
-    if str(spark.conf.get(_QUOTES, "false")).lower() == "true":
-        raise refusal(
-            f'with {_QUOTES}=true "…" may be a name or a text',
-            "`…` for names and '…' for texts in this statement",
-        )
 
 
 class Execution:

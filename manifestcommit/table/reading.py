@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..commits.two_phase import JobInfo, Resolution, list_jobs, resolve_job
-from ..display import html_members
 from ..errors import UsageError
 from ..filter.predicate import Predicate
 from ..filter.sql_syntax import NotUnderstoodError
@@ -63,8 +62,7 @@ from ..runtime.validation import (
 from ..scan import planning
 from ..store import StorageOptions, open_store
 from ..telemetry import record_table
-from ..version import install
-from .listing import History, Listing
+from .history import History
 
 if TYPE_CHECKING:
     import duckdb
@@ -145,7 +143,6 @@ def predicate_of(
         return None
     if isinstance(condition, pc.Expression):
         return understand(condition, snapshot.schema, name).predicate
-    check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.conditions import understand as by_spark
 
@@ -157,20 +154,6 @@ def session(spark: SparkSession | None) -> SparkSession:
     from ..spark.dataframe import active_session  # late: pyspark is an extra
 
     return spark or active_session()
-
-
-def check_spark(name: str, condition: Any) -> None:
-    """UsageError, which names the argument, where a condition needs Spark and there is none."""
-    try:
-        from .. import spark as spark  # late: pyspark is an extra
-    except UsageError as error:
-        what = "SQL" if isinstance(condition, str) else "a Spark Column"
-        raise UsageError(
-            f"{what} is evaluated by Spark, which is not installed; nothing was "
-            "done. Give a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, "
-            f"or: {install('spark')}",
-            argument=name,
-        ) from error
 
 
 # twice as many as pyarrow has threads for requests; all rows come into memory anyway
@@ -199,16 +182,6 @@ class TableReads:
     def __repr__(self) -> str:
         # in a traceback of its own constructor
         return f"Table({self.url!r})" if hasattr(self, "_ctx") else "Table(…)"
-
-    def _repr_html_(self) -> str:
-        """What was read last, if anything was: showing a table asks nothing of the store."""
-        members: dict[str, Any] = {"table": self.url}
-        if (head := self._ctx.known) is not None:
-            totals, schema = head.snapshot.totals, head.snapshot.schema
-            members |= {"version read last": head.version, "files": totals.files}
-            members |= {"rows": totals.rows, "bytes": totals.bytes}
-            members |= {"columns": [field.name for field in schema.fields]}
-        return html_members(members.items())
 
     @property
     def url(self) -> str:
@@ -262,7 +235,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> Listing:
+    ) -> pa.Table:
         """List the live files of one version.
 
         No order is guaranteed: sort by the columns that you need.
@@ -286,7 +259,7 @@ class TableReads:
         if is_for_spark(filter):
             predicate = predicate_of("filter", filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
-        return Listing(planning.describe_files(entries, snapshot))
+        return planning.describe_files(entries, snapshot)
 
     @checked()
     def partitions(
@@ -294,7 +267,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> Listing:
+    ) -> pa.Table:
         """List the partitions of one version that have live files.
 
         No order is guaranteed. A partition whose files hold no rows is listed with `rows` 0.
@@ -308,7 +281,7 @@ class TableReads:
         """
         snapshot = self.snapshot(version, as_of, tag)
         entries = planning.entries_table(self._ctx, snapshot, in_order=False)
-        return Listing(planning.describe_partitions(entries, snapshot))
+        return planning.describe_partitions(entries, snapshot)
 
     @checked()
     def dataset(
@@ -666,7 +639,7 @@ class TableReads:
     @checked()
     def changed_files(
         self, start_version: int, end_version: int | None = None
-    ) -> dict[str, Listing]:
+    ) -> dict[str, pa.Table]:
         """Compare the files of two versions.
 
         Args:
@@ -696,8 +669,8 @@ class TableReads:
             )
         before, after = planning.differing_entries(self._ctx, start, end)
         return {
-            "added": Listing(planning.describe_files(after, end)),
-            "removed": Listing(planning.describe_files(before, start)),
+            "added": planning.describe_files(after, end),
+            "removed": planning.describe_files(before, start),
         }
 
     @checked()

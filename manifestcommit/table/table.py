@@ -40,7 +40,6 @@ from ..runtime.validation import REASON, checked, condition, flag, names, one_of
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
 from ..terminal import Progress
-from .listing import Listing
 from .reading import Condition, TableReads, check_meaning, session
 from .row_changes import RowChanges
 
@@ -326,7 +325,7 @@ class Table(RowChanges, TableReads):
         keep_keys_for: str | dt.timedelta | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
-    ) -> Listing:
+    ) -> pa.Table:
         """List what `gc` would delete now, and what it would leave though the table lacks it.
 
         Each object comes with the reason. Nothing is written or deleted. Other arguments
@@ -339,7 +338,7 @@ class Table(RowChanges, TableReads):
         """
         asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
         kept, say = retention_of(self._ctx.open().snapshot, asked), progress or (lambda _: None)
-        return Listing(gc_engine.plan(self._ctx, kept, foreign=foreign, progress=say))
+        return gc_engine.plan(self._ctx, kept, foreign=foreign, progress=say)
 
     @checked()
     def compact(
@@ -469,7 +468,7 @@ class Table(RowChanges, TableReads):
         )
 
     @checked(where=condition)
-    def holders(self, where: str | pc.Expression) -> Listing:
+    def holders(self, where: str | pc.Expression) -> pa.Table:
         """Find every object that holds rows for which a condition is true, or may; changes nothing.
 
         All objects below the table path are looked at: data files of all versions, of jobs that
@@ -497,8 +496,7 @@ class Table(RowChanges, TableReads):
         """
         from . import erasing  # late: rarely used
 
-        eraser = erasing.Eraser(self._ctx, self._storage_options)
-        return Listing(eraser.found(where))
+        return erasing.Eraser(self._ctx, self._storage_options).found(where)
 
     @checked(where=condition)
     def erase(
@@ -989,9 +987,13 @@ class Table(RowChanges, TableReads):
 
         Spec: EX10.
         """
-        from ..export.spark_catalog import create_table_sql  # late: most programs do without
+        from ..export.exporter import export_format  # late: most programs do without
+        from ..export.spark_catalog import create_table_sql
 
-        return create_table_sql(self._ctx, name)
+        head = self._ctx.open()
+        statement = create_table_sql(self._ctx, head.snapshot.schema, name)
+        export_format(self._ctx, head, "spark-catalog")
+        return statement
 
 
 def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:

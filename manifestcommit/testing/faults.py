@@ -51,7 +51,7 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassingStore(Store):
-    """Passes on to a store what does not concern this package's. inner: that store."""
+    """Passes every call to a store, by `_call`. inner: that store."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -72,6 +72,32 @@ class PassingStore(Store):
 
     def filesystem(self) -> tuple[Any, str]:
         return self._inner.filesystem()
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self._call("get", name, lambda: self._inner.get(name, start, end))
+
+    def put(self, name: str, data: bytes) -> None:
+        self._call("put", name, lambda: self._inner.put(name, data), len(data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._call(
+            "put_if_absent", name, lambda: self._inner.put_if_absent(name, data), len(data)
+        )
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        return iter(
+            self._call(
+                "list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))
+            )
+        )
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._call("delete", name, functools.partial(self._inner.delete, [name]))
+
+    def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
+        """Have the effect, of a call that sends so many bytes of content."""
+        raise NotImplementedError
 
 
 class PassingOutput(Output):
@@ -152,26 +178,6 @@ class FaultStore(PassingStore):
         """Return whether the simulated process has died."""
         return self._dead
 
-    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        return self._call("get", name, lambda: self._inner.get(name, start, end))
-
-    def put(self, name: str, data: bytes) -> None:
-        self._call("put", name, lambda: self._inner.put(name, data))
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._call("put_if_absent", name, lambda: self._inner.put_if_absent(name, data))
-
-    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        return iter(
-            self._call(
-                "list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))
-            )
-        )
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._call("delete", name, functools.partial(self._inner.delete, [name]))
-
     def create_output(self, name: str) -> Output:
         return _FaultOutput(
             self,
@@ -206,7 +212,7 @@ class FaultStore(PassingStore):
                 drop(stream)
             raise
 
-    def _call(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
+    def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
         with self._lock:
             if self._dead:
                 raise Died(f"{kind} {name} after the process had died")
@@ -367,46 +373,28 @@ class CountingStore(PassingStore):
         """Return what the inner store says, so that it gets the same calls as without this one."""
         return self._inner.is_remote
 
-    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        data = b""
-        try:
-            data = self._inner.get(name, start, end)
-        finally:  # a request for a missing object is a request too
-            self._record("get", name, received=len(data))
-        return data
-
-    def put(self, name: str, data: bytes) -> None:
-        self._record("put", name, sent=len(data))
-        self._inner.put(name, data)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        self._record("put_if_absent", name, sent=len(data))
-        return self._inner.put_if_absent(name, data)
-
-    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        found = list(self._inner.list(prefix, start_from=start_from))
-        self._record(
-            "list",
-            prefix,
-            received=sum(len(info.name.encode("utf-8", "surrogateescape")) for info in found),
-        )
-        return iter(found)
-
     def delete(self, names: Iterable[str]) -> None:
         wanted = list(names)
-        for name in wanted:
-            self._record("delete", name)
+        self.calls += [Call(kind="delete", name=name) for name in wanted]
         self._inner.delete(wanted)
 
     def create_output(self, name: str) -> Output:
         return _CountedOutput(self, name, self._inner.create_output(name))
 
     def open_input(self, name: str) -> BinaryIO:
-        self._record("open_input", name)
-        return self._inner.open_input(name)
+        return self._call("open_input", name, lambda: self._inner.open_input(name))
 
-    def _record(self, kind: str, name: str, *, sent: int = 0, received: int = 0) -> None:
-        self.calls.append(Call(kind=kind, name=name, sent=sent, received=received))
+    def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
+        received = 0
+        try:
+            result = effect()
+            if isinstance(result, bytes):
+                received = len(result)
+            elif isinstance(result, list):
+                received = sum(len(info.name.encode("utf-8", "surrogateescape")) for info in result)
+            return result
+        finally:  # a request for a missing object is a request too
+            self.calls.append(Call(kind=kind, name=name, sent=sent, received=received))
 
 
 class _CountedOutput(PassingOutput):
@@ -423,5 +411,5 @@ class _CountedOutput(PassingOutput):
 
     def close(self) -> None:
         if not self._inner.closed:
-            self._store._record("output", self._name, sent=self._sent)
+            self._store.calls.append(Call(kind="output", name=self._name, sent=self._sent))
         self._inner.close()

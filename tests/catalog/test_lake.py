@@ -43,8 +43,7 @@ class Counting(CountingStore):
     """Counts lists of folders, too, as one request each."""
 
     def folders(self, prefix: str) -> Sequence[str]:
-        self._record("list", prefix)
-        return self._inner.folders(prefix)
+        return self._call("list", prefix, lambda: tuple(self._inner.folders(prefix)))
 
 
 @pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "seaweedfs"], *QUICK_KINDS))

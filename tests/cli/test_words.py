@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from manifestcommit import errors
 from manifestcommit.cli import jobs as jobs_module
 from manifestcommit.cli.main import main, make_parser
 from manifestcommit.cli.options import MEANINGS, exit_code
-from manifestcommit.table.listing import short_job
+from manifestcommit.table.history import short_job
 
 REPO = Path(__file__).resolve().parents[2]
 COMMANDS = make_parser().commands
@@ -127,11 +129,9 @@ def test_what_begins_no_job_is_an_error(tmp_path: Path, given: str, capsys: pyte
     assert "job" in capsys.readouterr().err.lower()
 
 
-def test_an_ambiguous_one_lists_the_candidates() -> None:
+def test_a_short_job_id_of_several_jobs_is_an_error() -> None:
     jobs = [f"v{number}-{'a' * 16}-beef{number:028x}" for number in range(12)]
-    with pytest.raises(mc.errors.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:
-        jobs_module._chosen(jobs, "beef")
-    assert all(job in str(caught.value) for job in sorted(jobs)[:10])
-    assert jobs_module._chosen(jobs, f"BEEF{5:028x}") == jobs[5]
-    with pytest.raises(mc.errors.UsageError, match="no known job begins so"):
-        jobs_module._chosen(jobs, "dead")
+    table: Any = SimpleNamespace(jobs=lambda: [SimpleNamespace(job=job) for job in jobs])
+    with pytest.raises(mc.errors.UsageError, match=r"invalid JOB 'beef': .*; 12 known jobs begin so$"):
+        jobs_module._full(table, "beef", settled=False)
+    assert jobs_module._full(table, f"BEEF{5:028x}", settled=False) == jobs[5]

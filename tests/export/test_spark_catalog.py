@@ -197,7 +197,7 @@ def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(tm
     assert table.metrics().export_lag == {"spark-catalog": 3}
 
 
-@pytest.mark.parametrize("name", [".", "a.", ".a", "a..b", "`a", "a`", "a`b", "``"])
+@pytest.mark.parametrize("name", [".", "a.", ".a", "a..b", "a. "])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     """[EX10]"""
     table = exported(str(tmp_path / "t"))
@@ -212,8 +212,8 @@ def test_the_statement_quotes_what_it_names(tmp_path: Path) -> None:
     mc.write(pa.table(columns), path, partition_by="day")
     table = mc.Table(path)
     table.comment_column("a`b", "it's \\ a comment")
-    made = table.create_table_sql("lake.`fli``ghts.v1`")
-    assert made.startswith("CREATE TABLE `lake`.`fli``ghts.v1` (\n  `a``b` BIGINT COMMENT 'it\\'s \\\\ a comment',\n")
+    made = table.create_table_sql("lake.fli`ghts v1")
+    assert made.startswith("CREATE TABLE `lake`.`fli``ghts v1` (\n  `a``b` BIGINT COMMENT 'it\\'s \\\\ a comment',\n")
     assert "  `s` STRUCT<`in side`: TINYINT>\n" in made and "  `day` STRING,\n" in made
     location = table.url.replace("\\", "\\\\").replace("'", "\\'")
     assert made.endswith(f"LOCATION '{location}/_spark_catalog'")

@@ -585,7 +585,7 @@ def test_verify_looks_for_rows_that_violate_one(path: Path) -> None:
     assert mc.Table(path).verify().findings == ()
     (found,) = mc.Table(path).verify(deep=True).findings
     assert found.kind == "constraint_violated" and "1 row violates the constraint 'most' (amount < 2)" in found.problem
-    assert found.object in set(mc.Table(path).files().to_arrow().column("path").to_pylist())
+    assert found.object in set(mc.Table(path).files().column("path").to_pylist())
 
 
 def test_a_delta_log_says_it(path: Path) -> None:

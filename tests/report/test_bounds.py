@@ -66,7 +66,6 @@ def url() -> str:
     return url
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("last", [1, 7, 30, 100])
 def test_one_request_for_each_version_that_is_read(url: str, last: int) -> None:
     store = CountingStore(open_store(url))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from manifestcommit.errors import UsageError
-from manifestcommit.spark_sql.queries import Reference, Travel, key_columns, parse_query, requalified, spliced
-from manifestcommit.spark_sql.queries import references as references_in
+from manifestcommit.spark_sql.statements import Reference, Travel, key_columns, parse_query, requalified, spliced
+from manifestcommit.spark_sql.statements import references as references_in
 
 
 def references(text: str) -> list[Reference]:

@@ -246,7 +246,7 @@ def test_of_two_in_one_version_one_may_go_on_where_the_other_stopped() -> None:
 # --- what is wrong, by name
 def test_a_lost_update_is_found() -> None:
     wrong = found(append(0, 1, 2, "a"), append(2, 3, 3, "b"), read(4, 3, "b"))
-    assert ids(wrong) == ["append-0", "read-4"] and "lacks 'a'" in wrong.problem
+    assert ids(wrong) == ["append-0", "append-2", "read-4"] and "lacks 'a'" in wrong.problem
     both = (append(0, 3, 3, "b", birth=1, empties=("day=1",), scope=("day=1",)), append(1, 2, 2, "a"))
     assert "an update is lost" in found(*both).problem
     elsewhere = msgspec.structs.replace(both[1], adds={"a": "day=2"})

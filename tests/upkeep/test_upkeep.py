@@ -31,12 +31,12 @@ def fill(path: Any, files: int = MIN_FILES) -> mc.Table:
     return mc.Table(path)
 
 
-def states(found: mc.Listing, step: str | None = None) -> dict[str, str]:
+def states(found: pa.Table, step: str | None = None) -> dict[str, str]:
     """Step -> state, of the only table; step: table -> state."""
     return {row["table" if step else "step"]: row["state"] for row in found.to_pylist() if step in (None, row["step"])}
 
 
-def reason(found: mc.Listing, step: str) -> str:
+def reason(found: pa.Table, step: str) -> str:
     (row,) = (row for row in found.to_pylist() if row["step"] == step)
     return f"{row['reason']}; {row['result']}"
 

@@ -140,7 +140,7 @@ class MaintainOperator(BaseOperator):
             storage_options=storage_options(self.conn_id),
             **limits,
         )
-        rows: list[dict[str, Any]] = done.to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = done.to_pylist()
         if failed := [row for row in rows if row["state"] == "failed"]:
             first = failed[0]
             raise AirflowException(

@@ -9,10 +9,10 @@ raise and return values.
 from __future__ import annotations
 
 import json
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -32,7 +32,7 @@ from ...job import Job
 from ...log.table_context import TableContext
 from ...log.version_chain import choose_version, read_version
 from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
-from ...rows.read_changes import RowFeed, chosen_columns
+from ...rows.read_changes import RowFeed, bytes_of, chosen_columns
 from ...runtime.environment import Env
 from ...runtime.validation import RULES, message, metadata, size, whole
 from ...scan.arrow_dataset import constants_in
@@ -40,7 +40,7 @@ from ...scan.change_feed import Feed
 from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
 from ...store.base import TAKE_NONE, split_url
-from ..dataframe import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
+from ..dataframe import ChangesOfTask, ChangesReader, with_change_columns
 from ..features import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...log.version_chain import Head
-
-LOG = logging.getLogger("manifestcommit.spark")
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -342,10 +340,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         feed = self.feed
         if isinstance(feed, RowFeed):
             changes = feed.between(_offset(start), _offset(end))
-            return [ChangesOfTask(group) for group in pack_changes(changes)]
+            return [ChangesOfTask(group) for group in pack(changes, bytes_of)]
         files = feed.between(_offset(start), _offset(end))
         constants = feed.constants(files)
-        return [FileGroup(group, constants.of(group)) for group in pack(files)]
+        return [FileGroup(group, constants.of(group)) for group in pack(files, itemgetter(1))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangesOfTask):
@@ -384,9 +382,6 @@ def _offset(given: dict[str, Any]) -> Offset:
             "was read. Start with a new checkpoint."
         ) from None
 
-
-# From so many bytes on, what Spark does not pass to a Python data source is worth a note.
-NOTED_BYTES = 64 << 20
 
 WRITE_OPTIONS = (
     "path",
@@ -469,7 +464,6 @@ class ManifestCommitDataSource(StoreSource):
         snapshot = read_version(ctx.store, ctx.open(), self._pinned_version()).snapshot
         entries = entries_table(ctx, snapshot)
         url, columns = ctx.store.url, snapshot.schema
-        _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by, url)
         plan = ReadPlan(url=url, files=files_in(entries), schema=columns, constants=constants)
         return FilesReader(plan, schema, self._options_for(url))
@@ -763,23 +757,6 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
     if names is None:
         return struct
     return StructType([struct[find_column(schema, name).name] for name in names])
-
-
-def _note_all_columns(url: str, size_bytes: int, struct: StructType, columns: Schema) -> None:
-    """Name the other way, on standard error, where a query reads a large table whole. [SP46]"""
-    if size_bytes < NOTED_BYTES or len(struct.fields) < len(columns.fields):
-        return
-    LOG.warning(
-        (
-            'format("manifestcommit") reads all %d columns of %s (%d MB): Spark passes neither '
-            "the columns of a query nor the size of a table through a Python data source. "
-            "manifestcommit.read_committed(path) has both; here, name the columns with "
-            'option("columns", "a,b").'
-        ),
-        len(columns.fields),
-        url,
-        size_bytes >> 20,
-    )
 
 
 def _stream_options(options: Mapping[str, str]) -> StreamOptions:

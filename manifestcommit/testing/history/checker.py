@@ -246,10 +246,8 @@ def _shortest(operations: Sequence[Operation]) -> Contradiction | None:
         *_never_written(commits),
         *_twice_seen(commits),
     ]
-    search = Search(united)
-    found = found or list(search.told_alone())
     if not found:
-        order = search.run()
+        order = Search(united).run()
         if isinstance(order, Contradiction):
             return order
         found = list(_unexplained_refusals(united, order))

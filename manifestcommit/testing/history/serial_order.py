@@ -430,55 +430,9 @@ class Search:
         assert furthest[1] is not None
         return furthest[1]
 
-    def told_alone(self) -> Iterator[Contradiction]:
-        """Contradictions between the certain commits and a read, whatever the unknown ones did."""
-        if self.restored:
-            return  # a rollback may restore anything that existed: the search decides
-        live: dict[str, str] = {}
-        for version in sorted(self.told.keys() | self.reads.keys()):
-            for operation in self.told.get(version, []):
-                if operation.removes or operation.empties:
-                    live = {
-                        i: part for i, part in live.items() if not takes_out(operation, i, part)
-                    }
-                live |= operation.adds
-            read = self.reads.get(version)
-            if read is None or read.items is None:
-                continue
-            for item in live.keys() - set(read.items):
-                version_, partition = self.homes[item]
-                if not any(
-                    takes_out(operation, item, partition)
-                    and self._has_room(operation, version_ + 1, version)
-                    for operation in self.open
-                ):
-                    problem = (
-                        f"a read of version {version} lacks {item!r}, which was committed at "
-                        f"version {version_} and never taken out"
-                    )
-                    yield contradiction(problem, *self._writers(item), read)
-            for item in set(read.items) - live.keys():
-                if item in self.homes:
-                    problem = (
-                        f"a read of version {version} shows {item!r}, which was not committed by "
-                        "then, or had been taken out"
-                    )
-                    yield contradiction(
-                        problem, *self._writers(item), *self._removers(item, version), read
-                    )
-
     def _has_room(self, operation: Operation, start: int, until: int) -> bool:
         first, last, _ = self.windows[operation.id]
         return max(first, start) <= min(last, until)
-
-    def _removers(self, item: str, until: int) -> list[Operation]:
-        version, partition = self.homes[item]
-        return [
-            operation
-            for v in range(until, version, -1)
-            for operation in self.told.get(v, [])
-            if takes_out(operation, item, partition)
-        ][:1]
 
     def _choices(self, version: int, placed: set[str]) -> Iterator[list[Operation]]:
         """The commits that this version may carry, the likeliest first: the certain ones; then with

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.spark import datasource as source_module
 from manifestcommit.spark.datasource import ManifestCommitDataSource
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -251,24 +249,6 @@ def test_time_travel(spark, table: str) -> None:
         load(spark, table, version=1, tag="x")
     with pytest.raises(Exception, match="TableNotFoundError"):
         load(spark, table + "-not")
-
-
-@pytest.mark.needs("format")
-def test_a_read_of_all_columns_of_a_large_table_names_the_other_way(tmp_path: Path, monkeypatch, caplog) -> None:
-    """[SP46] Spark asks a Python data source neither for columns nor for a size."""
-    mc.write(pa.table({"n": [1], "day": ["2013-01-01"]}), tmp_path / "t")
-
-    def planned(**options: str) -> list[str]:
-        caplog.clear()
-        source = ManifestCommitDataSource({"path": str(tmp_path / "t"), **options})
-        assert source.reader(source.schema()).plan.files
-        return [record.getMessage() for record in caplog.records if record.name == "manifestcommit.spark"]
-
-    assert planned() == []  # a small one
-    monkeypatch.setattr(source_module, "NOTED_BYTES", 1)
-    (said,) = planned()
-    assert "all 2 columns" in said and "manifestcommit.read_committed(path)" in said and 'option("columns", "a,b")' in said
-    assert planned(columns="n") == []
 
 
 @pytest.mark.thorough

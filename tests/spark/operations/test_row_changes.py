@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.kit.row_tables import (
@@ -32,7 +30,7 @@ from tests.kit.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.format.fields import CHAR_VARCHAR
-from manifestcommit.spark.features import frame_of, query_loggers
+from manifestcommit.spark.features import frame_of
 from manifestcommit.table import Table
 
 
@@ -131,30 +129,6 @@ def test_a_condition_that_no_value_fits_is_refused_by_name(spark: Any, base: Any
     with pytest.raises(mc.errors.UsageError, match=r"(?s)the condition .*(day|id).* cannot be evaluated: .*nothing was done.* quotes"):
         table.delete(condition, spark=spark)
     assert content(table) == shown(data)
-
-
-def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: Any, tmp_path: Path) -> None:
-    """Spark would log it too, each with a hundred lines of Java, and bury the sentence that names the column. [RC2] [GC16]"""
-    table, _ = copy(base, "partitioned", tmp_path)
-    logged: list[logging.LogRecord] = []
-    seen = logging.Handler()
-    seen.emit = logged.append  # type: ignore[method-assign]  # what is left after filters
-    logs = query_loggers()
-    for log in logs:
-        log.addHandler(seen)
-    try:
-        for condition in ("nope = 1", F.col("nope") == 1):
-            with pytest.raises(mc.errors.UsageError, match="nope"):
-                table.delete(condition, spark=spark)
-            with pytest.raises(mc.errors.UsageError, match="nope"):
-                table.compact(where=condition, spark=spark)
-        assert logged == []
-        with pytest.raises(AnalysisException):
-            spark.range(1).filter("nope = 1").schema  # noqa: B018
-        assert logged, "what is not ours is logged as before"
-    finally:
-        for log in logs:
-            log.removeHandler(seen)
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -252,11 +253,11 @@ def test_column_names_with_dots_are_not_taken_for_members(tmp_path: Path) -> Non
 def test_files_are_packed_in_order_and_none_is_lost() -> None:
     sizes = [1, 200 << 20, 1, 1, 64 << 20, 64 << 20, 1]
     listed = [(str(n), size) for n, size in enumerate(sizes)]
-    groups = pack(listed)
+    groups = pack(listed, itemgetter(1))
     assert [file for group in groups for file in group] == listed
     assert len(groups) > 2 and all(groups)
-    assert pack([]) == []
-    assert len(pack([(str(n), 1) for n in range(62)])) == 2
+    assert pack([], itemgetter(1)) == []
+    assert len(pack([(str(n), 1) for n in range(62)], itemgetter(1))) == 2
 
 
 def test_sparks_own_scan_follows_no_link(spark: Any, root: str) -> None:
