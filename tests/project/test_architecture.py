@@ -142,11 +142,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 57_676, "modules": 137, "loaded": 46, "lines of tests": 79_067}
+CEILINGS = {"lines": 56_677, "modules": 136, "loaded": 46, "lines of tests": 78_876}
 WALKS = {
-    "append": {"modules": 27, "switches": 193, "depth": 16},
+    "append": {"modules": 27, "switches": 192, "depth": 16},
     "read": {"modules": 17, "switches": 59, "depth": 15},
-    "merge": {"modules": 33, "switches": 355, "depth": 24},
+    "merge": {"modules": 33, "switches": 354, "depth": 24},
     "gc": {"modules": 25, "switches": 219, "depth": 17},
 }
 
