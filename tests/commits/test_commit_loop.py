@@ -190,9 +190,8 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------------
-def test_a_job_with_very_many_files_keeps_them_out_of_the_head() -> None:
+def test_a_job_with_very_many_files_keeps_them_out_of_the_head(store: MemoryStore) -> None:
     """[CM12] [IV10]"""
-    store = memory()
     own = table(store)
     made = change(own.open(), *(f"{number:05}" for number in range(5000)))
     assert run(own, made).committed

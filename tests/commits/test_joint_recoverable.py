@@ -7,12 +7,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
+from tests.commits.tables import DAY, Crash, Hurried, Lake, append, sound
 from tests.kit.faults import Turns
 from tests.kit.sizes import rounds
 from tests.kit.tables import unread
@@ -268,11 +267,6 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
 
 
 # --- a rerun, by the public calls -----------------------------------------------------------------------------------------
-@pytest.fixture
-def paths(tmp_path: Path) -> list[str]:
-    return tables_on_disk(tmp_path)
-
-
 def begun(paths: Sequence[str], data: Any = DAY, *, finished: Sequence[str] = ()) -> mc.Transaction:
     """A run that has written the day, of whose tables these are taken over from an earlier run."""
     tx = mc.transaction(paths, key=KEY, recoverable=True, fingerprint="day 1 of input 1")

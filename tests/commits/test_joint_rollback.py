@@ -52,9 +52,8 @@ def test_a_joint_commit_is_not_undone_in_one_table(which: int) -> None:
     sound(lake)
 
 
-def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for() -> None:
+def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for(lake: Lake) -> None:
     """What was committed in this table only is rewound as ever. [MT14] [WM5]"""
-    lake = Lake(2)
     url = lake.urls[1]
     commit_jointly(lake.parts(key="day"))
     (part,) = lake.parts([1], key="alone")
@@ -76,9 +75,8 @@ def test_a_table_of_the_joint_commit_that_is_not_rolled_back_is_missed() -> None
     sound(lake)
 
 
-def test_targets_belong_together() -> None:
+def test_targets_belong_together(lake: Lake) -> None:
     """[MT14] [MT12]"""
-    lake = Lake(2)
     commit_jointly(lake.parts())
     commit_jointly(lake.parts())
     for targets in ({0: 2, 1: 1}, {0: 1, 1: 2}):

@@ -17,6 +17,7 @@ from manifestcommit.format.snapshot import StreamRecord
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.table import Table
 from manifestcommit.testing.faults import CountingStore
 
@@ -64,9 +65,8 @@ def test_each_batch_costs_the_same_requests() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_ten_thousand_batches_leave_one_record_and_a_bounded_head() -> None:
+def test_ten_thousand_batches_leave_one_record_and_a_bounded_head(store: MemoryStore) -> None:
     """[KY6] [IV10] What a commit carries does not grow with the number of batches: ten thousand in `make proof`, with the whole budget."""
-    store = memory()
     session = TableContext(store)
     head_bytes = []
     for number in range(MANY):

@@ -52,6 +52,11 @@ def table(store: MemoryStore | None = None) -> MemoryStore:
     return store
 
 
+@pytest.fixture
+def store() -> MemoryStore:
+    return table()
+
+
 def begin(store: Store, key: str = HOSTILE_KEY, fingerprint: str = "the same") -> Job:
     return job_on(session(store), key=key, fingerprint=fingerprint, recoverable=True)
 
@@ -79,9 +84,8 @@ def left(store: Store, kind: str = "") -> list[str]:
 
 
 # --- a rerun goes on ----------------------------------------------------------------------------------------------------
-def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() -> None:
+def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished(store: MemoryStore) -> None:
     """[AB6] [LY5] [IV3]"""
-    store = table()
     lost = written(store, 7, 8)
     files = {info.name for info in store.list("day=")}
     assert read_ids(store) == [1], "what is finished is as invisible as before"
@@ -98,9 +102,8 @@ def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() 
 
 
 @pytest.mark.parametrize("recoverable", [True, False])
-def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) -> None:
+def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool, store: MemoryStore) -> None:
     """[AB1] [AB6]"""
-    store = table()
     with contextlib.suppress(ZeroDivisionError), job_on(session(store), key="k", fingerprint="f", recoverable=recoverable) as job:
         job.write(rows([7], day="a"))
         raise ZeroDivisionError
@@ -186,9 +189,8 @@ def _schema(store: Store) -> Any:
     return open_head(store).snapshot.schema
 
 
-def test_another_fingerprint_takes_nothing_over_and_is_another_declaration() -> None:
+def test_another_fingerprint_takes_nothing_over_and_is_another_declaration(store: MemoryStore) -> None:
     """[AB6] [KY2]"""
-    store = table()
     lost = written(store, 7)
     rerun = written(store, 8, fingerprint="something else")
     assert rerun.id == lost.id and len(left(store, "task-")) == 2
@@ -200,9 +202,8 @@ def test_another_fingerprint_takes_nothing_over_and_is_another_declaration() -> 
         begin(store).commit()
 
 
-def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run() -> None:
+def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run(store: MemoryStore) -> None:
     """At the same place of their rows; what one write brings says nothing of the ids of another's. [SC1] [AB6]"""
-    store = table()
     x, y, none = rows([7], day="a", x=1), rows([8], day="a", y="b"), rows([7], day="a")
     jobs = []
     for writes in ((x, y), (x, y), (none, y)):
@@ -219,9 +220,8 @@ def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run()
 
 
 # --- two drivers at once --------------------------------------------------------------------------------------------------
-def test_whoever_comes_second_lists_the_files_of_the_first() -> None:
+def test_whoever_comes_second_lists_the_files_of_the_first(store: MemoryStore) -> None:
     """Both have looked before either had finished; the second's own file stays unlisted. [AB6] [SP2]"""
-    store = table()
     held: list[Job] = []
 
     def between(call: FaultCall) -> None:
@@ -304,9 +304,8 @@ def test_a_job_that_is_settled_fenced_prepared_or_none_is_left_alone(fate: Calla
 
 
 @pytest.mark.usefixtures("tight")
-def test_a_job_whose_end_is_spilled_is_left_alone() -> None:
+def test_a_job_whose_end_is_spilled_is_left_alone(store: MemoryStore) -> None:
     """[AB6] [CM1]"""
-    store = table()
     old = written(store, 7)
     given_up(store, old)
     for number in range(6):
@@ -315,9 +314,8 @@ def test_a_job_whose_end_is_spilled_is_left_alone() -> None:
     assert begin(store).id != old.id
 
 
-def test_the_youngest_attempt_is_gone_on_with() -> None:
+def test_the_youngest_attempt_is_gone_on_with(store: MemoryStore) -> None:
     """[AB6]"""
-    store = table()
     written(store, 7)
     old = left(store, "key-")[0]
     kept = store.get(old)
@@ -329,9 +327,8 @@ def test_the_youngest_attempt_is_gone_on_with() -> None:
 
 
 # --- giving up ------------------------------------------------------------------------------------------------------------
-def test_a_recoverable_job_can_be_prepared() -> None:
+def test_a_recoverable_job_can_be_prepared(store: MemoryStore) -> None:
     """[AB3] [AB6]"""
-    store = table()
     written(store, 7)
     rerun = begin(store)
     rerun.write(unread(rows([7], day="a")))
@@ -349,9 +346,8 @@ def replacing(store: Store, *ids: int) -> Job:
     return job
 
 
-def test_after_a_conflict_about_its_partitions_the_rerun_is_a_new_job() -> None:
+def test_after_a_conflict_about_its_partitions_the_rerun_is_a_new_job(store: MemoryStore) -> None:
     """Its birth, since which nobody may have written there, stays what it is. Only its mark goes. [CF3] [AB6]"""
-    store = table()
     old = replacing(store, 7)
     write(store, rows([2], day="a"))
     before = left(store)
@@ -375,9 +371,8 @@ def set_back(store: Store, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["source", "key"])
-def test_after_a_conflict_with_what_was_set_back_no_mark_of_the_attempt_is_left(what: str) -> None:
+def test_after_a_conflict_with_what_was_set_back_no_mark_of_the_attempt_is_left(what: str, store: MemoryStore) -> None:
     """It could never commit; nobody shall wait for it. [WM6] [KY7] [AB6]"""
-    store = table()
     old = begin(store)
     old.advance("s", 0, 5)
     old.write(rows([7], day="a"))
@@ -394,9 +389,8 @@ def test_after_a_conflict_with_what_was_set_back_no_mark_of_the_attempt_is_left(
 
 
 @pytest.mark.parametrize("what", ["source", "key"])
-def test_an_attempt_that_began_right_after_a_set_back_is_gone_on_with_and_none_from_before(what: str) -> None:
+def test_an_attempt_that_began_right_after_a_set_back_is_gone_on_with_and_none_from_before(what: str, store: MemoryStore) -> None:
     """[WM6] [KY7] [AB6]"""
-    store = table()
     old = written(store, 7)
     set_back(store, what)
     young = written(store, 7)
@@ -426,9 +420,8 @@ def test_a_mark_that_cannot_be_removed_costs_another_conflict_and_nothing_else()
 
 
 @pytest.mark.parametrize("day", ["b", None])
-def test_other_conflicts_keep_the_mark(day: str | None) -> None:
+def test_other_conflicts_keep_the_mark(day: str | None, store: MemoryStore) -> None:
     """A gap may close; then the rerun goes on. [WM2] [AB6]"""
-    store = table()
     old = begin(store)
     old.advance("s", 0, 5)
     write(store, rows([2], day=day), watermarks={"s": (0, 3)})
@@ -462,9 +455,8 @@ def test_a_crash_at_any_call_and_the_rerun_is_exact() -> None:
             check_table(store)
 
 
-def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_files() -> None:
+def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_files(store: MemoryStore) -> None:
     """[AB6]"""
-    store = table()
     written(store, 1, fingerprint="a mark to find")
     others: list[Job] = []
 
@@ -479,9 +471,8 @@ def test_a_create_without_an_answer_that_another_attempt_won_yields_the_others_f
     assert mine.change().add == others[0].change().add
 
 
-def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> None:
+def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one(store: MemoryStore) -> None:
     """The rerun, in which nothing fails, has the rows of both writes, each once. [AB6] [IV3]"""
-    store = table()
     for died in (True, False):
         job = begin(store)
         for first in (10, 20):
@@ -509,9 +500,8 @@ def test_files_that_were_added_first_do_not_count_as_a_write() -> None:
     assert job.commit().committed and read_ids(store) == [1, 10, 20]
 
 
-def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed() -> None:
+def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed(store: MemoryStore) -> None:
     """Something else cleaned the folder up between the two runs. [AB6] [IV6]"""
-    store = table()
     lost = written(store, 7)
     (path,) = [info.name for info in store.list("day=") if lost.id in info.name]
     for damage in (None, b"short"):
@@ -580,9 +570,8 @@ def spoiled(store: Store, data: Callable[[dict[str, Any]], bytes]) -> str:
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_hostile_task_is_refused_by_name(how: str) -> None:
+def test_a_hostile_task_is_refused_by_name(how: str, store: MemoryStore) -> None:
     """By the rerun before anything is written, and by an attempt that lost to it. [AB6] [SE2] [OB4]"""
-    store = table()
     lost = written(store, 7)
 
     def spoil(task: dict[str, Any]) -> bytes:
@@ -602,18 +591,16 @@ def test_a_hostile_task_is_refused_by_name(how: str) -> None:
         work.finish(store, session(store).env, 0, ())
 
 
-def test_a_task_of_a_later_format_is_refused() -> None:
+def test_a_task_of_a_later_format_is_refused(store: MemoryStore) -> None:
     """[OB3]"""
-    store = table()
     written(store, 7)
     spoiled(store, lambda task: codec.compress(json.dumps(task | {"format_version": 2}).encode()))
     with pytest.raises(UnsupportedFormatError):
         begin(store).write(rows([7], day="a"))
 
 
-def test_the_json_schemas_accept_what_is_written_and_no_more() -> None:
+def test_the_json_schemas_accept_what_is_written_and_no_more(store: MemoryStore) -> None:
     """[AB6] [OB12]"""
-    store = table()
     written(store, 7)
     registry: Registry[Any] = Registry()
     for file in ("snapshot.json", "prepared.json"):

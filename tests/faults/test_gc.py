@@ -35,6 +35,7 @@ from manifestcommit.operations.gc import run
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.store import LocalStore, Store, Unfinished
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 
@@ -56,9 +57,8 @@ def test_two_gcs_leave_the_chain_and_what_it_lists() -> None:
 
 
 @pytest.mark.usefixtures("tight")
-def test_spilled_and_merged_tables_are_collected_too() -> None:
+def test_spilled_and_merged_tables_are_collected_too(store: MemoryStore) -> None:
     """An entry stays as long as one readable version has not taken it away; runs and manifests that were merged go. [GC5] [OB9]"""
-    store = memory()
     for number in range(24):
         write(store, rows([number], day=str(number % 3)), key=f"k{number}", partition_by=["day"])
         if number % 7 == 3:

@@ -162,9 +162,8 @@ def test_a_row_change_that_found_its_key_committed_asks_the_newest_head_when_it_
     assert read_ids(store) == ([1] if work == "delete" else [1, 2, 3])
 
 
-def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are() -> None:
+def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are(store: MemoryStore) -> None:
     """Unless it only removes whole files, whatever their columns. [CF8] [RC1]"""
-    store = memory()
     for first, day in ((0, "a"), (4, "b"), (8, "c")):
         write(store, rows(range(first, first + 4), day=day, more="x"), partition_by=["day"])
     some, late = begin_delete(store, FIELD("id") == 2), begin_delete(store, (FIELD("day") == "c") & (FIELD("id") == 9))
@@ -212,9 +211,8 @@ def test_manifests_from_which_files_were_removed_are_written_anew(set_budgets: S
     check_table(store)
 
 
-def test_a_file_of_many_ranges_still_names_them_after_a_delete() -> None:
+def test_a_file_of_many_ranges_still_names_them_after_a_delete(store: MemoryStore) -> None:
     """As many as compaction gives it. [RC5] [GC16] [OB8]"""
-    store = memory()
     ranges = {f"topic {number}": (0, 5) for number in range(MAX_SOURCES)}
     with begin(store) as job:
         job.write(rows(range(5)), sources=ranges)
@@ -224,9 +222,8 @@ def test_a_file_of_many_ranges_still_names_them_after_a_delete() -> None:
     assert left["rows"] == 4 and {found["source"] for found in left["sources"]} == ranges.keys()
 
 
-def test_rows_that_went_missing_or_came_twice_are_one_error_for_all_that_write_files_anew() -> None:
+def test_rows_that_went_missing_or_came_twice_are_one_error_for_all_that_write_files_anew(store: MemoryStore) -> None:
     """Who catches it for a deletion catches it for a compaction; only a deletion blames its condition, and none the caller. [RC1] [GC11]"""
-    store = memory()
     write(store, rows(range(4), day="a"))
     entries = planning.entries_table(session(store), open_head(store).snapshot)
     for what in (None, "the condition"):
