@@ -45,9 +45,8 @@ def change_head(store: MemoryStore, change: Callable[[dict[str, Any]], object]) 
 
 def refused(name: str, *uses: Callable[[], object]) -> None:
     for use in uses:
-        with pytest.raises(mc.errors.CorruptMetadataError) as caught:
+        with pytest.raises(mc.errors.CorruptMetadataError, check=lambda error: error.object_name == name):
             use()
-        assert caught.value.object_name == name
 
 
 # --- times ----------------------------------------------------------------------------------------------------------------

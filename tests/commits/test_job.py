@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 import time
 from pathlib import Path
 
@@ -221,9 +222,8 @@ def test_a_file_that_is_live_is_not_added_again(store: MemoryStore, set_budgets:
     for path in ("from/a b%2F.parquet", own):
         again = begin(store)
         again.add_files([path])
-        with pytest.raises(CommitConflictError) as caught:
+        with pytest.raises(CommitConflictError, match=re.escape(path), check=lambda error: error.rule == "path_is_live"):
             again.commit()
-        assert caught.value.rule == "path_is_live" and path in str(caught.value)
     with pytest.raises(UsageError):
         begin(store).add_files(["from/a b%2F.parquet", "from/a b%2F.parquet"])
     assert read_ids(store) == [1, 2]

@@ -21,12 +21,8 @@ def rule_of(outcome: Outcome) -> str:
     return outcome.conflict.rule if outcome.conflict is not None else outcome.kind
 
 
-def plan(lake: Lake, targets: dict[int, Any]) -> Any:
-    return plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é")
-
-
 def back(lake: Lake, targets: dict[int, Any]) -> tuple[Outcome, ...]:
-    return undo_together(plan(lake, targets))
+    return undo_together(plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é"))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

@@ -351,9 +351,8 @@ def test_after_a_conflict_about_its_partitions_the_rerun_is_a_new_job(store: Mem
     old = replacing(store, 7)
     write(store, rows([2], day="a"))
     before = left(store)
-    with pytest.raises(CommitConflictError) as raised:
+    with pytest.raises(CommitConflictError, check=lambda error: error.rule == "partition_was_touched"):
         replacing(store, 7).commit()
-    assert raised.value.rule == "partition_was_touched"
     assert left(store) == [name for name in before if "/key-" not in name]
     rerun = replacing(store, 7)
     assert rerun.id != old.id and rerun.commit().committed and read_ids(store) == [7]
@@ -380,9 +379,8 @@ def test_after_a_conflict_with_what_was_set_back_no_mark_of_the_attempt_is_left(
         write(store, rows([3], day="b"), watermarks={"s": (0, 0)})  # so that the source is known, and stays where it is
     set_back(store, what)
     assert [each.job for each in list_jobs(session(store))] == [old.id]
-    with pytest.raises(CommitConflictError) as raised:
+    with pytest.raises(CommitConflictError, check=lambda error: error.rule == f"{what}_was_set_back"):
         old.commit()
-    assert raised.value.rule == f"{what}_was_set_back"
     assert left(store, "key-") == []
     rerun = written(store, 7)
     assert rerun.id != old.id and rerun.commit().committed
@@ -508,9 +506,8 @@ def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed(store: Me
         store.delete([path])
         if damage is not None:
             store.put(path, damage)
-        with pytest.raises(StoreError, match="is gone") as raised:
+        with pytest.raises(StoreError, match="is gone", check=lambda error: path in str(error) and lost.id in str(error)):
             begin(store).write(rows([7], day="a"))
-        assert path in str(raised.value) and lost.id in str(raised.value)
     assert give_up(session(store), lost.id).kind == "aborted"
     rerun = begin(store)
     rerun.write(rows([7], day="a"))
@@ -579,9 +576,8 @@ def test_a_hostile_task_is_refused_by_name(how: str, store: MemoryStore) -> None
         return codec.compress(json.dumps(task).encode())
 
     name = spoiled(store, spoil)
-    with pytest.raises(CorruptMetadataError, match="damaged") as raised:
+    with pytest.raises(CorruptMetadataError, match="damaged", check=lambda error: error.object_name == name and name in str(error)):
         begin(store).write(rows([7], day="a"))
-    assert raised.value.object_name == name and name in str(raised.value)
     assert lost.recovery is not None
     plan = lost.plan_write(_schema(store))
     lost.recovery._write = (1, 0)

@@ -171,9 +171,8 @@ def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are(store: M
     edit_schema(session(store), lambda schema, _: evolution.rename_column(schema, "more", "less"))
     assert commit(some).committed and read_ids(store) == [0, 1, 3, *range(4, 12)]
     edit_schema(session(store), lambda schema, by: evolution.drop_column(schema, "less", partition_by=by))
-    with pytest.raises(CommitConflictError) as caught:
+    with pytest.raises(CommitConflictError, check=lambda error: error.rule == "schema"):
         commit(late)
-    assert caught.value.rule == "schema"
     assert commit(whole).committed and read_ids(store) == [0, 1, 3, *range(8, 12)]
 
 

@@ -64,10 +64,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def array_of(column: list[Any], type: str) -> pa.Array:
-    return values.to_array([values.encode(value, type) for value in column], type)
-
-
 def comparable(wire: Any, type: str) -> Any:
     """The value that a wire value stands for, in an order that is the specification's."""
     if type in ("timestamp", "timestamp_ntz", "interval day to second"):
@@ -83,7 +79,7 @@ def test_bounds_are_true_of_every_value(type: str, data: st.DataObject) -> None:
     """Counts are exact, bounds hold every value, and a bound that is not marked as cut is reached. [OB7]"""
     column = data.draw(st.lists(st.none() | VALUES[type], min_size=1, max_size=12))
     schema = Schema(fields=(Field(id=5, name="s", type=StructType(fields=(Field(id=6, name="x.y", type=type),))),))
-    array = array_of(column, type)
+    array = values.to_array([values.encode(value, type) for value in column], type)
     parents = pa.array(data.draw(st.lists(st.sampled_from([False, False, True]), min_size=len(column), max_size=len(column))))
     struct = pa.StructArray.from_arrays([array], names=["x.y"], mask=parents)
     entry = write_columns(schema, [struct], group_rows=data.draw(st.integers(1, 13)))

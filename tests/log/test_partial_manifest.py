@@ -389,9 +389,8 @@ def test_chunks_that_have_changed_places_are_damage() -> None:
     (a, b), (c, d) = next(pair for pair in itertools.combinations(spans, 2) if len({end - start for start, end in pair}) == 1)
     data[a:b], data[c:d] = data[c:d], data[a:b]
     session.store.put(ref.path, bytes(data))
-    with pytest.raises(CorruptMetadataError, match="not those that its footer lists") as caught:
+    with pytest.raises(CorruptMetadataError, match="not those that its footer lists", check=lambda error: error.object_name == ref.path):
         entries_table(TableContext(session.store), snapshot, ALL)
-    assert caught.value.object_name == ref.path
 
 
 def _replaced(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
@@ -424,9 +423,8 @@ def test_a_false_reference_is_damage(change: Callable[[ManifestRef], ManifestRef
     """[OB4] [OB14] [RD11]"""
     session, snapshot = listed(numbered(12))
     false = msgspec.structs.replace(snapshot, manifests=tuple(map(change, snapshot.manifests)), expired=1)
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: false.manifests[0].path in str(error)):
         entries_table(session, false, ONE)
-    assert false.manifests[0].path in str(caught.value)
 
 
 @pytest.mark.parametrize("digests", [None, "", "AAAA", "no base64!"])

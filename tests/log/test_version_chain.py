@@ -78,9 +78,8 @@ def test_a_damaged_head_is_an_error_that_names_it_never_an_older_or_empty_table(
     good = store.get(name)
     bodies = {None: b"\0" * len(good), "cut": good[:-1], "tail": good + b"\0", "swapped": store.get(object_names.version_name(6))}
     store.put(name, damage if isinstance(damage, bytes) else bodies[damage])
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: error.object_name == name and name in str(error)):
         open_head(store)
-    assert caught.value.object_name == name and name in str(caught.value)
     with pytest.raises(CorruptMetadataError):
         write(store, rows([9]))
     assert len(list_above(store, 0).versions) == 7

@@ -224,9 +224,8 @@ def test_folders_of_other_columns_are_refused_with_two_files(tmp_path: Path, oth
     """[AF2]"""
     put(tmp_path, "a=0/b=1/0.parquet")
     put(tmp_path, other)
-    with pytest.raises(SchemaMismatchError, match=r"a=0/b=1/0.parquet") as caught:
+    with pytest.raises(SchemaMismatchError, match=r"a=0/b=1/0.parquet", check=lambda error: other in str(error)):
         mc.Table(tmp_path).adopt()
-    assert other in str(caught.value)
 
 
 @pytest.mark.parametrize("folder", ["=1", "a=1/a=2", "a=%FF", "%FF=1"])
@@ -286,9 +285,8 @@ def test_files_that_are_no_parquet_are_named_and_nothing_is_done(tmp_path: Path)
         mc.Table(tmp_path).adopt()
     for number in range(40):
         (tmp_path / f"b{number}.csv").write_text("x")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=lambda error: str(error).count("cannot be read") == 10):
         mc.Table(tmp_path).adopt()
-    assert str(caught.value).count("cannot be read") == 10
     assert not (tmp_path / "_manifest").exists()
 
 

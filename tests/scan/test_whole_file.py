@@ -130,9 +130,8 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
         lambda: table.update({"id": "5"}, "id = 1"),
         lambda: table.merge(ROWS.select(["id"]).slice(0, 1), **key),
     ):
-        with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)) as raised:
+        with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path), check=lambda error: error.object_name == path):
             change()
-        assert raised.value.object_name == path
     assert table._ctx.open().version == version
 
 
@@ -163,9 +162,8 @@ def test_a_file_that_is_not_held_with_its_rows_is_named_too(
             lambda: table.merge(ROWS.select(["id"]).slice(0, 1), on="id", when_matched="delete", when_not_matched=None),
         ):
             if damage in seen:
-                with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path)) as raised:
+                with pytest.raises(mc.errors.CorruptMetadataError, match=re.escape(path), check=lambda error: error.object_name == path):
                     change()
-                assert raised.value.object_name == path
     assert mc.Table(table.url).version == snapshot.version
 
 

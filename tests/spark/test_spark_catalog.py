@@ -89,10 +89,6 @@ def partition_columns(table: mc.Table) -> list[str]:
     return list(found)
 
 
-def plan(df: DataFrame) -> str:
-    return str(df._jdf.queryExecution().executedPlan().toString())
-
-
 def stops_at_widened(spark: SparkSession, name: str) -> None:
     with pytest.raises(Exception, match="cannot be converted"):
         spark.table(name).collect()
@@ -116,7 +112,7 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
             stops_at_widened(spark, name)
             return
         check(spark, table, name)
-        assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
+        assert "Location: MetadataLogFileIndex" in str(spark.table(name)._jdf.queryExecution().executedPlan().toString())
 
 
 @pytest.mark.thorough

@@ -156,9 +156,8 @@ def test_what_no_request_can_hold_is_not_sent() -> None:
 def test_an_answer_that_comes_too_late_is_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         client = HttpClient(Way(read_s=0.2))
-        with pytest.raises(NoAnswerError, match="in time") as lost:
+        with pytest.raises(NoAnswerError, match="in time", check=lambda error: error.sent):
             client.send("GET", f"http://127.0.0.1:{deaf.getsockname()[1]}/x", {})
-        assert lost.value.sent
 
 
 def test_an_answer_that_drips_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +185,8 @@ def test_an_answer_that_drips_is_not_read_for_ever(monkeypatch: pytest.MonkeyPat
 
 def test_a_create_tells_not_sent_from_perhaps_carried_out() -> None:
     """[ST5]"""
-    with pytest.raises(StoreError, match=r"no connection .*asked 3 times") as refused:
+    with pytest.raises(StoreError, match=r"no connection .*asked 3 times", check=lambda error: not isinstance(error, StoreUnclearError)):
         open_store("s3://b/t", {**KEYS, "endpoint_url": f"http://127.0.0.1:{free_port()}"}).put_if_absent("x", b"1")
-    assert not isinstance(refused.value, StoreUnclearError)
     with scripted(None) as (url, received), pytest.raises(StoreUnclearError, match="may have been created"):
         open_store("s3://b/t", {**KEYS, "endpoint_url": url}).put_if_absent("x", b"1")
     assert len(received) == 1 and b"\r\nIf-None-Match: *\r\n" in received[0] and received[0].endswith(b"1")

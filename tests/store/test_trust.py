@@ -158,9 +158,8 @@ def test_tenants_do_not_share_a_client() -> None:
 
 def test_options_that_are_no_mapping_are_refused_without_showing_them() -> None:
     """[SE1]"""
-    with pytest.raises(UsageError, match="is a mapping") as caught:
+    with pytest.raises(UsageError, match="is a mapping", check=lambda error: "hunter2" not in str(error)):
         open_store("s3://b/t", "secret=hunter2")  # type: ignore[arg-type]
-    assert "hunter2" not in str(caught.value)
 
 
 def test_options_that_are_changed_later_change_no_open_store() -> None:
