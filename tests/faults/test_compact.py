@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, memory, positions, read, read_ids, rewrite_here, rows, session, write
+from tests.kit.tables import begin, check_table, memory, positions, read, read_ids, rewrite_here, rows, session, write, write_each
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, UsageError
@@ -271,8 +271,7 @@ def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> Non
         with begin(store) as job:
             job.advance("s%", first, first + 5) if first < 20 else None
             job.write(rows(range(first, first + 5)), sources={"s%": (first, first + 5)})
-    write(store, rows([90]))
-    write(store, rows([91]))
+    write_each(store, [90, 91])
     before = {at: trace(session(store), "s%", at) for at in (0, 7, 22)}
     assert run(store).groups == 2
     found = {each.path: each.sources for each in open_head(store).snapshot.added}

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
+from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write, write_each
 from tests.kit.undo import rollback
 from tests.protocol.test_clock_skew import HOUR, chain
 
@@ -312,8 +312,7 @@ def test_a_plan_puts_no_run_and_a_gc_that_forgets_no_key_reads_none() -> None:
     """[GC5] [KY4]"""
     store = table(30)
     run(session(store), Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=1))
-    for number in range(3):
-        write(store, rows([100 + number]))
+    write_each(store, range(100, 103))
     head = open_head(store).snapshot
     assert head.key_runs and head.job_runs
     for writing, keep in ((False, 2), (False, 10_000), (True, 10_000)):

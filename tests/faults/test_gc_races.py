@@ -33,7 +33,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write, write_each
 from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.task_recovery import Recovery
@@ -426,8 +426,7 @@ def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None
 
     def meanwhile() -> None:
         forget(store)
-        for number in range(3):
-            write(store, rows([number]))
+        write_each(store, range(3))
 
     with pytest.raises(TableNotFoundError):
         gc(paused(store, meanwhile), foreign=True)

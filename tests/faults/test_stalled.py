@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write, write_each
 from tests.kit.undo import rewind
 
 from manifestcommit.commits.commit_loop import Committers, commit
@@ -26,8 +26,7 @@ from manifestcommit.testing.faults import FaultCall, FaultStore
 def table(versions: int) -> MemoryStore:
     """Version n has the ids 2 to n."""
     store = memory()
-    for number in range(2, versions + 1):
-        write(store, rows([number]))
+    write_each(store, range(2, versions + 1))
     return store
 
 
@@ -54,8 +53,7 @@ def stalled(store: MemoryStore, *, key: str | None = None) -> tuple[Job, Head]:
 def test_a_stalled_writer_that_brings_a_deleted_version_back_is_not_acknowledged_for_it(store: MemoryStore) -> None:
     """slatedb#352: gc freed the number, and the writer created it "successfully". Its rows are in no head: they are lost. [CM5] [IV8]"""
     job, base = stalled(store)
-    for number in range(4, 8):
-        write(store, rows([number]))
+    write_each(store, range(4, 8))
     expire(store, fence=7, expired=7)
     assert read_object(store, 4) is None, "the name that the writer wants is free"
     outcome = commit(session(store), base, change_of(job))
@@ -82,8 +80,7 @@ def test_a_version_that_came_back_is_acknowledged_where_the_head_says_that_its_j
     job, base = stalled(store)
     first = commit(session(store), base, change_of(job))
     assert first.version == 4
-    for number in range(5, 8):
-        write(store, rows([number]))
+    write_each(store, range(5, 8))
     expire(store, fence=7, expired=7)
     again = commit(session(store), base, change_of(job))
     assert again.committed and again.version == 4
@@ -96,8 +93,7 @@ def test_a_version_that_came_back_is_not_told_where_another_driver_committed_the
     change = change_of(job)
     write(store, rows([4]))
     assert commit(session(store), open_head(store), change, committers=Committers.ANY_PROCESS).version == 5
-    for number in (6, 7):
-        write(store, rows([number]))
+    write_each(store, (6, 7))
     expire(store, fence=7, expired=7)
     again = commit(session(store), base, change, committers=Committers.ANY_PROCESS)
     assert read_object(store, 4) is not None, "it did create it"
@@ -115,8 +111,7 @@ def test_a_create_upon_which_others_built_counts(builds: int, store: MemoryStore
             and read_object(store, 4) is not None
             and read_object(store, 5) is None
         ):
-            for number in range(builds):
-                write(store, rows([100 + number]))
+            write_each(store, range(100, 100 + builds))
 
     slow = FaultStore(store, on_call=build_on_it)
     outcome = write(slow, rows([77]))
@@ -134,8 +129,7 @@ def came_back(store: MemoryStore) -> Callable[[FaultCall], None]:
     def overtake(call: FaultCall) -> None:
         if (call.kind, call.name) == ("get", object_names.version_name(4)) and not got:
             got.append(call)
-            write(store, rows([5]))
-            write(store, rows([6]))
+            write_each(store, [5, 6])
             expire(store, fence=6, expired=6)
             assert not commit(session(store), base, change_of(job)).committed
             assert read_object(store, 4) is not None, "it did create it"
@@ -366,8 +360,7 @@ def test_a_fenced_job_whose_history_is_gone_is_unknown(store: MemoryStore) -> No
 
     def beat_and_expire(call: FaultCall) -> None:
         if call.kind == "put_if_absent" and open_head(store).version == 3:
-            for number in (4, 5, 6):
-                write(store, rows([number]))
+            write_each(store, (4, 5, 6))
             put_version(store, open_head(store), fence=6, expired=6)
 
     def forget(call: FaultCall) -> None:
@@ -386,8 +379,7 @@ def test_a_fenced_job_does_not_believe_a_version_that_came_back_while_it_read_th
     elsewhere = clone(store)
     assert commit(session(elsewhere), base, change_of(job)).version == 4
     late = elsewhere.get(object_names.version_name(4))
-    for number in (4, 5, 6):
-        write(store, rows([number]))
+    write_each(store, (4, 5, 6))
     head = put_version(store, open_head(store), fence=6)
 
     def arrive(call: FaultCall) -> None:
@@ -454,8 +446,7 @@ def test_a_job_does_not_commit_into_another_table_at_its_root(with_rows: bool, s
     if with_rows:
         job.write(rows([77]))
     remove(store)
-    for number in range(5):
-        write(store, rows([1000 + number]))
+    write_each(store, range(1000, 1005))
     with pytest.raises(ManifestCommitError):
         job.commit()
     assert read_ids(store) == list(range(1000, 1005)) and positions(store) == {}

@@ -100,6 +100,12 @@ def write(
     return job.outcome
 
 
+def write_each(store: Store, ids: Iterable[int]) -> None:
+    """A commit for each id, of the one row that has it."""
+    for number in ids:
+        write(store, rows([number]))
+
+
 def read(store: Store, version: int | None = None) -> pa.Table:
     """All rows of a version, the head by default."""
     each = session(store)

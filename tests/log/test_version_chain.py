@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.tables import memory, put_version, read_ids, rows, write
+from tests.kit.tables import memory, put_version, read_ids, rows, write, write_each
 
 from manifestcommit.errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from manifestcommit.format import codec, object_names
@@ -16,8 +16,7 @@ from manifestcommit.testing.faults import FaultCall, FaultStore
 def store() -> MemoryStore:
     """Version n has the ids 2 to n; there are seven."""
     made = memory()
-    for number in range(2, 8):
-        write(made, rows([number]))
+    write_each(made, range(2, 8))
     return made
 
 

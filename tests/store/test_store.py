@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.faults import processes
-from tests.kit.tables import check_table, read_ids, rows, session, write
+from tests.kit.tables import check_table, read_ids, rows, session, write, write_each
 from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreError
@@ -408,8 +408,7 @@ def test_a_list_of_a_service_names_each_content(store: Store) -> None:
 
 def test_what_a_process_knows_of_a_table_ends_where_it_is_put_back(store: Store) -> None:
     """The newest version has the number of the known one, and another content. [RD1]"""
-    for number in range(3):
-        write(store, rows([number]))
+    write_each(store, range(3))
     before = {info.name: store.get(info.name) for info in store.list("")}
     write(store, rows([3]))
     store.delete([info.name for info in [*store.list("")]])
