@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
@@ -138,9 +139,7 @@ def change_manifest(set_budgets: SetBudgets, store: MemoryStore, change: Callabl
         mc.write(ROWS, store.url)
     document = head_of(store)[1]
     path: str = document["manifests"][0]["path"]
-    sink = pa.BufferOutputStream()
-    pq.write_table(change(pq.read_table(pa.BufferReader(store.get(path)))), sink)
-    data = sink.getvalue().to_pybytes()
+    data = parquet_bytes(change(pq.read_table(pa.BufferReader(store.get(path)))))
     store.put(path, data)
 
     def vouch(document: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from tests.kit.footers import parquet_bytes
 from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
@@ -149,13 +150,8 @@ def told(work: Callable[[], object]) -> object:
 
 def parquet(store: Store, name: str, number: int) -> None:
     """A file that fits the table and that no job of it wrote."""
-    import io
 
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(rows([number], day="x"), sink)
-    store.put(name, sink.getvalue())
+    store.put(name, parquet_bytes(rows([number], day="x")))
 
 
 def paused(store: Store, act: Callable[[], object]) -> FaultStore:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.footers import parquet_bytes
 from tests.kit.tables import memory
 
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
@@ -183,9 +184,7 @@ NEED = {"need": pa.array([1, 2], pa.int32())}
 
 
 def put(store: MemoryStore, path: str, columns: dict[str, Any] | pa.Table, **options: Any) -> None:
-    sink = io.BytesIO()
-    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), sink, **options)
-    store.put(path, sink.getvalue())
+    store.put(path, parquet_bytes(columns if isinstance(columns, pa.Table) else pa.table(columns), **options))
 
 
 def inspect(store: MemoryStore, path: str, partition_by: tuple[int, ...] = (), **options: Any) -> Entry:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tests.kit.footers import changed, joined, split, tree_of
+from tests.kit.footers import changed, joined, parquet_bytes, split, tree_of
 
 import manifestcommit as mc
 from manifestcommit.files import foreign_file as foreign_footer
@@ -37,9 +36,7 @@ ROWS = pa.table(
 
 
 def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, **options)
-    return sink.getvalue()
+    return parquet_bytes(rows, **options)
 
 
 @pytest.mark.parametrize("codec_name", ["none", "snappy", "zstd"])

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import CorruptMetadataError, UsageError
@@ -434,9 +435,7 @@ def test_a_footer_without_its_chunks_digests_is_damage(digests: str | None) -> N
     (ref,) = snapshot.manifests
     table = pq.read_table(io.BytesIO(session.store.get(ref.path)))
     known = {} if digests is None else {"manifestcommit.chunks": digests}
-    sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(known), sink, row_group_size=2)
-    data = sink.getvalue()
+    data = parquet_bytes(table.replace_schema_metadata(known), row_group_size=2)
     size = 8 + int.from_bytes(data[-8:-4], "little")
     footer = FooterRef(bytes=size, digest=codec.digest(data[-size:]))
     session.store.put(ref.path, data)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets, at_calls, in_turn, some
 from tests.kit.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
 
@@ -555,7 +556,7 @@ def test_it_is_the_same_on_a_real_object_store(rgw: Any) -> None:
     url = f"s3://{rgw.bucket()}/a b/{HOSTILE.replace('?', '')}"
     store = open_store(url, rgw.storage_options)
     for number in range(3):
-        store.put(f"k=é {number}%25/{HOSTILE}.parquet", parquet(ids(number)))
+        store.put(f"k=é {number}%25/{HOSTILE}.parquet", parquet_bytes(ids(number)))
     store.put("_SUCCESS", b"")
     found = mc.Table(url, storage_options=rgw.storage_options).adopt()
     assert (found.files, found.rows, found.skipped_files) == (3, 3, 1)
@@ -573,18 +574,12 @@ def test_files_that_appear_later_are_not_listed(tmp_path: Path) -> None:
 
 
 # --- many files, crashes, others ----------------------------------------------------------------------------------------
-def parquet(data: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(data, sink)
-    return sink.getvalue().to_pybytes()
-
-
 def folder(files: int = 4, *, inside: bool = False) -> MemoryStore:
     """Files with the ids 0, 1, 2… in two partitions; inside: they hold the partition column."""
     made = memory()
     for number in range(files):
         part = f"é {number % 2}"
-        made.put(f"p={part}/{number:05}.parquet", parquet(rows([number], p=part) if inside else ids(number)))
+        made.put(f"p={part}/{number:05}.parquet", parquet_bytes(rows([number], p=part) if inside else ids(number)))
     return made
 
 
@@ -684,7 +679,7 @@ def test_an_unfinished_adoption_takes_what_has_come_since(monkeypatch: pytest.Mo
             adopt(session(store))
     assert read_ids(store) == [] and open_head(store).version == 1
     write(store, rows([100], p="é 0"))
-    store.put("p=é 7/7.parquet", parquet(ids(7, new=["x"])))
+    store.put("p=é 7/7.parquet", parquet_bytes(ids(7, new=["x"])))
     with pytest.raises(UsageError, match="earlier call began"):
         adopt(session(clone(store)), partition_by=["p", "id"])
     found = adopt(session(store))
@@ -701,7 +696,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_an_error(what: str) -> Non
 
     def act(call: Any) -> None:
         if call.kind == "open_input" and call.name.endswith("00001.parquet"):
-            store.put(call.name, parquet(ids(*range(50)))) if what == "replaced" else store.delete([call.name])
+            store.put(call.name, parquet_bytes(ids(*range(50)))) if what == "replaced" else store.delete([call.name])
 
     with pytest.raises(UsageError, match=f"00001.parquet was {what} while it was looked at"):
         adopt(session(FaultStore(store, on_call=act)))

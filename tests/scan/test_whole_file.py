@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.footers import changed
+from tests.kit.footers import changed, parquet_bytes
 from tests.kit.tables import memory, rows, session, write
 
 import manifestcommit as mc
@@ -104,14 +103,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "one byte of a value": lambda data: data.replace(b"dot", b"dat"),
     "cut": lambda data: data[:-1],
     "empty": lambda data: b"",
-    "another file": lambda data: _parquet(pa.table({"id": pa.array([7, 8, 9], pa.int32())})),
+    "another file": lambda data: parquet_bytes(pa.table({"id": pa.array([7, 8, 9], pa.int32())})),
 }
-
-
-def _parquet(rows: pa.Table) -> bytes:
-    stream = io.BytesIO()
-    pq.write_table(rows, stream)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
+from tests.kit.footers import parquet_bytes
 from tests.kit.undo import rewind, rollback
 from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
@@ -552,9 +551,7 @@ class Worker:
 @functools.cache
 def _one_row() -> bytes:
     """A data file. [DF1]"""
-    out = io.BytesIO()
-    pq.write_table(pa.table({"id": [1]}), out)
-    return out.getvalue()
+    return parquet_bytes(pa.table({"id": [1]}))
 
 
 def refused_by(snapshot: Snapshot) -> dict[str, str]:

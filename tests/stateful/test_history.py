@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
 from tests.kit.undo import rollback
@@ -131,9 +131,7 @@ class Life(RuleBasedStateMachine):
                 return running.committed(1)
         rows = [self.row(day) for day in FOLDERS]
         for row, folder in zip(rows, FOLDERS.values(), strict=True):
-            sink = pa.BufferOutputStream()
-            pq.write_table(self.arrow([row]).select(["id", "n"]), sink)
-            self.store.put(f"{folder}/é {row[0]}.parquet", sink.getvalue().to_pybytes())
+            self.store.put(f"{folder}/é {row[0]}.parquet", parquet_bytes(self.arrow([row]).select(["id", "n"])))
         with self.told("adopt", **self.adds(rows)) as running:
             running.committed(self.table.adopt(partition_by=["day"]).version)
         self.first = 2
