@@ -96,29 +96,17 @@ def _without_zone(field: pa.Field) -> pa.Field:
     return field.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) and field.type.tz else field
 
 
-def by_pyarrow(dataset: ds.Dataset) -> pa.Table:
-    return dataset.to_table()
-
-
 def by_duckdb(dataset: ds.Dataset) -> pa.Table:
     with duckdb.connect() as connection:
         connection.register("dataset", dataset)
         return connection.sql("select * from dataset").to_arrow_table()
 
 
-def by_polars(dataset: ds.Dataset) -> pa.Table:
-    return pl.scan_pyarrow_dataset(dataset).collect().to_arrow()
-
-
-def by_pandas(dataset: ds.Dataset) -> pa.Table:
-    return pa.Table.from_pandas(dataset.to_table().to_pandas(types_mapper=pd.ArrowDtype), preserve_index=False)
-
-
 READERS: dict[str, Callable[[ds.Dataset], pa.Table]] = {
-    "pyarrow": by_pyarrow,
+    "pyarrow": lambda dataset: dataset.to_table(),
     "duckdb": by_duckdb,
-    "polars": by_polars,
-    "pandas": by_pandas,
+    "polars": lambda dataset: pl.scan_pyarrow_dataset(dataset).collect().to_arrow(),
+    "pandas": lambda dataset: pa.Table.from_pandas(dataset.to_table().to_pandas(types_mapper=pd.ArrowDtype), preserve_index=False),
 }
 
 

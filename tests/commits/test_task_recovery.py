@@ -256,42 +256,36 @@ def fenced(store: Store, job: Job) -> None:
     put_version(store, head, fence=head.version + 1)
 
 
-def prepared(store: Store, job: Job) -> None:
-    job.prepare()
+def renamed(name_of: Callable[[Store, str], str]) -> Callable[[Store, Job], None]:
+    """Its tasks say another job."""
+
+    def rename(store: Store, job: Job) -> None:
+        names = left(store)
+        for name in names:
+            store.put(name.replace(job.id, name_of(store, job.id)), store.get(name))
+        store.delete(names)
+
+    return rename
 
 
-def unmarked(store: Store, job: Job) -> None:
-    store.delete(left(store, "key-"))
+FATES: dict[str, Callable[[Store, Job], object]] = {
+    "committed": committed,
+    "given_up": given_up,
+    "fenced": fenced,
+    "prepared": lambda store, job: job.prepare(),
+    "unmarked": lambda store, job: store.delete(left(store, "key-")),
+    "of_another_table": renamed(lambda store, job: job.replace(open_head(store).snapshot.table_id, "0" * 16)),
+    "of_a_later_version": renamed(lambda store, job: "v99" + job[job.index("-") :]),
+    "of_no_job": renamed(lambda store, job: "v2-no job"),
+}
 
 
-def of_another_table(store: Store, job: Job) -> None:
-    names = left(store)
-    renamed = job.id.replace(open_head(store).snapshot.table_id, "0" * 16)
-    for name in names:
-        store.put(name.replace(job.id, renamed), store.get(name))
-    store.delete(names)
-
-
-def of_a_later_version(store: Store, job: Job) -> None:
-    names = left(store)
-    for name in names:
-        store.put(name.replace(job.id, "v99" + job.id[job.id.index("-") :]), store.get(name))
-    store.delete(names)
-
-
-def of_no_job(store: Store, job: Job) -> None:
-    names = left(store)
-    for name in names:
-        store.put(name.replace(job.id, "v2-no job"), store.get(name))
-    store.delete(names)
-
-
-@pytest.mark.parametrize("fate", [committed, given_up, fenced, prepared, unmarked, of_another_table, of_a_later_version, of_no_job])
-def test_a_job_that_is_settled_fenced_prepared_or_none_is_left_alone(fate: Callable[[Store, Job], None]) -> None:
+@pytest.mark.parametrize("fate", FATES)
+def test_a_job_that_is_settled_fenced_prepared_or_none_is_left_alone(fate: str) -> None:
     """Its finished tasks are not taken over under another id either: gc may part them from their commit. [AB6]"""
     store = table()
     old = written(store, 7)
-    fate(store, old)
+    FATES[fate](store, old)
     before = read_ids(store)
     rerun = begin(store)
     head = open_head(store)

@@ -67,10 +67,6 @@ def append(store: Store) -> object:
     return write(store, rows([200], day="x"), key="new")
 
 
-def overwrite(store: Store) -> object:
-    return write(store, rows([200], day="y"), overwrite=None, conflict="blind")
-
-
 def append_and_overwrite(store: Store) -> object:
     write(store, rows([201], day=DAY))
     return write(store, rows([200], day=DAY), overwrite="dynamic")
@@ -78,7 +74,7 @@ def append_and_overwrite(store: Store) -> object:
 
 ACTS: dict[str, Callable[[Store], object]] = {
     "append": append,
-    "overwrite": overwrite,
+    "overwrite": lambda store: write(store, rows([200], day="y"), overwrite=None, conflict="blind"),
     "two commits": append_and_overwrite,
     "tag": lambda store: tag(store, "new", open_head(store).snapshot.expired),
     "untag": lambda store: tag(store, "first é", None),
