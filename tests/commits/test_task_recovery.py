@@ -21,15 +21,6 @@ from tests.kit.undo import rewind, rollback
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs
-from manifestcommit.errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    KeyReusedError,
-    ManifestCommitError,
-    StoreError,
-    UnsupportedFormatError,
-    UsageError,
-)
 from manifestcommit.files.writer import WritePlan
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.entries import ManifestRef, SourceRange
@@ -116,9 +107,9 @@ def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool, 
 def test_it_needs_a_key_and_a_fingerprint() -> None:
     """Nothing else tells whether the rows of a rerun are the same. [AB6]"""
     store = FaultStore(memory())
-    with pytest.raises(UsageError, match="needs a key"):
+    with pytest.raises(mc.errors.UsageError, match="needs a key"):
         job_on(session(store), key=None, fingerprint="f", recoverable=True)
-    with pytest.raises(UsageError, match="needs a fingerprint: a text that names all that decides the rows"):
+    with pytest.raises(mc.errors.UsageError, match="needs a fingerprint: a text that names all that decides the rows"):
         job_on(session(store), key="k", fingerprint=None, recoverable=True)
     assert store.count == 0
 
@@ -196,9 +187,9 @@ def test_another_fingerprint_takes_nothing_over_and_is_another_declaration(store
     assert rerun.id == lost.id and len(left(store, "task-")) == 2
     rerun.commit()
     assert read_ids(store) == [1, 8]
-    with pytest.raises(KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         lost.commit()
-    with pytest.raises(KeyReusedError):
+    with pytest.raises(mc.errors.KeyReusedError):
         begin(store).commit()
 
 
@@ -345,7 +336,7 @@ def test_after_a_conflict_about_its_partitions_the_rerun_is_a_new_job(store: Mem
     old = replacing(store, 7)
     write(store, rows([2], day="a"))
     before = left(store)
-    with pytest.raises(CommitConflictError, check=lambda error: error.rule == "partition_was_touched"):
+    with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule == "partition_was_touched"):
         replacing(store, 7).commit()
     assert left(store) == [name for name in before if "/key-" not in name]
     rerun = replacing(store, 7)
@@ -373,7 +364,7 @@ def test_after_a_conflict_with_what_was_set_back_no_mark_of_the_attempt_is_left(
         write(store, rows([3], day="b"), watermarks={"s": (0, 0)})  # so that the source is known, and stays where it is
     set_back(store, what)
     assert [each.job for each in list_jobs(session(store))] == [old.id]
-    with pytest.raises(CommitConflictError, check=lambda error: error.rule == f"{what}_was_set_back"):
+    with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule == f"{what}_was_set_back"):
         old.commit()
     assert left(store, "key-") == []
     rerun = written(store, 7)
@@ -400,13 +391,13 @@ def test_a_mark_that_cannot_be_removed_costs_another_conflict_and_nothing_else()
     replacing(base, 7)
     write(base, rows([2], day="a"))
     calls = FaultStore(clone(base))
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         replacing(calls, 7).commit()
     (number,) = (call.number for call in calls.calls if call.kind == "delete")
     store = clone(base)
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         replacing(FaultStore(store, {number: "refused"}), 7).commit()
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(mc.errors.CommitConflictError):
         replacing(store, 7).commit()
     assert replacing(store, 7).commit().committed and read_ids(store) == [7]
 
@@ -418,7 +409,7 @@ def test_other_conflicts_keep_the_mark(day: str | None, store: MemoryStore) -> N
     old.advance("s", 0, 5)
     write(store, rows([2], day=day), watermarks={"s": (0, 3)})
     old.write(rows([7], day="a"))
-    with pytest.raises(ManifestCommitError, match="is at"):
+    with pytest.raises(mc.errors.ManifestCommitError, match="is at"):
         old.commit()
     assert len(left(store, "key-")) == 1
 
@@ -500,7 +491,7 @@ def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed(store: Me
         store.delete([path])
         if damage is not None:
             store.put(path, damage)
-        with pytest.raises(StoreError, match="is gone", check=lambda error: path in str(error) and lost.id in str(error)):
+        with pytest.raises(mc.errors.StoreError, match="is gone", check=lambda error: path in str(error) and lost.id in str(error)):
             begin(store).write(rows([7], day="a"))
     assert give_up(session(store), lost.id).kind == "aborted"
     rerun = begin(store)
@@ -570,14 +561,16 @@ def test_a_hostile_task_is_refused_by_name(how: str, store: MemoryStore) -> None
         return codec.compress(json.dumps(task).encode())
 
     name = spoiled(store, spoil)
-    with pytest.raises(CorruptMetadataError, match="damaged", check=lambda error: error.object_name == name and name in str(error)):
+    with pytest.raises(
+        mc.errors.CorruptMetadataError, match="damaged", check=lambda error: error.object_name == name and name in str(error)
+    ):
         begin(store).write(rows([7], day="a"))
     assert lost.recovery is not None
     plan = lost.plan_write(_schema(store))
     lost.recovery._write = (1, 0)
     work = lost.recovery.work(plan, tasks=1, same="the same")
     assert object_names.task_name(lost.id, work.name, 0) == name
-    with pytest.raises(CorruptMetadataError, match="damaged"):
+    with pytest.raises(mc.errors.CorruptMetadataError, match="damaged"):
         work.finish(store, session(store).env, 0, ())
 
 
@@ -585,7 +578,7 @@ def test_a_task_of_a_later_format_is_refused(store: MemoryStore) -> None:
     """[OB3]"""
     written(store, 7)
     spoiled(store, lambda task: codec.compress(json.dumps(task | {"format_version": 2}).encode()))
-    with pytest.raises(UnsupportedFormatError):
+    with pytest.raises(mc.errors.UnsupportedFormatError):
         begin(store).write(rows([7], day="a"))
 
 

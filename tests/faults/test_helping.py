@@ -36,15 +36,6 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
-from manifestcommit.errors import (
-    JobAbortedError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-    TableNotFoundError,
-    WatermarkOverlapError,
-)
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Advance
 from manifestcommit.format.evolution import drop_column
@@ -162,7 +153,7 @@ def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bo
                 write(store, rows([7]))
 
     calls = FaultStore(store, on_call=remove)
-    with pytest.raises(TableNotFoundError, match="was removed"):
+    with pytest.raises(mc.errors.TableNotFoundError, match="was removed"):
         write(calls, rows([20]))
     assert not any(map(is_create, calls.calls)) and read_ids(store) == ([7] if other else [])
 
@@ -471,7 +462,7 @@ def test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced() -> N
             put_version(store, open_head(store), fence=open_head(store).version)
             carry(store, 20)
 
-    with pytest.raises(JobFencedError):
+    with pytest.raises(mc.errors.JobFencedError):
         write(losing(store, 2, then=sleep), rows([10]))
     assert slept and mine(store) == [1, 2, 20]
     check_table(store)
@@ -528,7 +519,7 @@ def test_a_conflict_is_told_only_once_a_head_holds_the_job_as_given_up(store: Me
         nonlocal job
         (job,) = intents(store)
 
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(overtaken(store, then=note), rows([10]), watermarks={SOURCE: (5, 9)}, key=KEY)
     assert state_of(store, job) == "given up" and resolve(store, job) == ("aborted", None) and intents(store) == []
     rewind(session(store), SOURCE, 5, reason="to be read again")
@@ -548,7 +539,7 @@ def test_a_job_whose_publishing_got_no_answer_counts_as_published(fault: Fault) 
     """The request may land at any time, so that a failure is told only once nobody can carry it. [CM19] [CM21]"""
     base = table()
     healthy = overtaken(clone(base))
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(healthy, rows([10]), watermarks={SOURCE: (5, 9)})
     (number,) = (call.number for call in healthy.calls if is_publishing(call))
     store, lost = clone(base), 0
@@ -561,7 +552,7 @@ def test_a_job_whose_publishing_got_no_answer_counts_as_published(fault: Fault) 
         if call.number == number + 1:
             write(store, rows([50]), watermarks={SOURCE: (5, 9)})
 
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(FaultStore(store, {number: fault}, on_call=beat), rows([10]), watermarks={SOURCE: (5, 9)})
     assert list(open_head(store).snapshot.recent_jobs.values()).count(None) == 1 and intents(store) == []
 
@@ -612,7 +603,7 @@ def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_can
     assert mine(store) == [1, 2, 11, 20]
 
 
-@pytest.mark.parametrize("failure", [StoreError, ValueError])
+@pytest.mark.parametrize("failure", [mc.errors.StoreError, ValueError])
 def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided(failure: type[Exception]) -> None:
     """Whatever failed: the store, or what nobody had thought of. [CM21] [CM23] [AB4]"""
 
@@ -625,7 +616,7 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
             if broken:
                 raise failure("the store is down")
 
-        with pytest.raises(OutcomeUnknownError) as caught:
+        with pytest.raises(mc.errors.OutcomeUnknownError) as caught:
             write(losing(store, 2, then=stop), rows(ids))
         assert resolve(store, caught.value.job_id) == ("pending", None)
         return caught.value.job_id
@@ -654,7 +645,7 @@ def test_an_owner_that_others_gave_up_is_told_so(store: MemoryStore) -> None:
             if state_of(store, job) is None:
                 assert give_up(session(store), job).kind == "aborted"
 
-    with pytest.raises(JobAbortedError):
+    with pytest.raises(mc.errors.JobAbortedError):
         write(losing(store, 2, then=abort), rows([10]))
     carry(store, 20)
     assert mine(store) == [1, 2, 20]
@@ -664,7 +655,7 @@ def test_an_owner_that_others_gave_up_is_told_so(store: MemoryStore) -> None:
 def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
     try:
         return run(), None
-    except (ManifestCommitError, Died) as error:
+    except (mc.errors.ManifestCommitError, Died) as error:
         return None, error
 
 
@@ -845,7 +836,7 @@ def unreadable(store: Store) -> FaultStore:
 
     def fail(call: FaultCall) -> None:
         if call.kind == "get" and call.name.startswith(object_names.INTENTS):
-            raise StoreError("the store is busy")
+            raise mc.errors.StoreError("the store is busy")
 
     return FaultStore(store, on_call=fail)
 
@@ -886,7 +877,7 @@ def test_what_waits_unseen_while_its_key_is_dropped_is_not_carried_later(undo: s
 def test_a_published_job_that_cannot_be_read_now_is_not_told_to_be_missing(store: MemoryStore) -> None:
     """Who is told so would run the work again, and others may still carry it. [CM21] [AB3]"""
     job = publish(store, 10)
-    with pytest.raises(StoreError, match="busy"):
+    with pytest.raises(mc.errors.StoreError, match="busy"):
         commit_prepared(session(unreadable(store)), job)
     assert commit_prepared(session(store), job).committed and mine(store) == [1, 2, 10]
 
