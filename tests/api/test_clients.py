@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -252,3 +254,14 @@ def test_data_files_are_plain_parquet(tmp_path: Path) -> None:
     paths = mc.Table(tmp_path / "t").files()["path"].to_pylist()
     found = [pq.ParquetFile(tmp_path / "t" / path).read().to_pylist() for path in paths]
     assert sorted(itertools.chain(*found), key=str) == [{"p": "x", "v": 1}, {"p": "y", "v": 2}]
+
+
+# --- without numpy ------------------------------------------------------------------------------------------------------
+PROGRAM = Path(__file__).parents[2] / "integrations" / "aws_lambda" / "tests" / "everything.py"
+BLOCKED = "import runpy, sys; sys.modules.update(numpy=None, pandas=None); runpy.run_path(sys.argv[2])"  # None: there is no such module
+
+
+@pytest.mark.thorough
+def test_everything_runs_without_numpy(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKED, str(tmp_path / "t"), str(PROGRAM)], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")

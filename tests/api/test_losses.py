@@ -1,4 +1,4 @@
-"""What users would have lost, each by a way that was open once. No Spark here; see tests/spark/read/test_nan.py."""
+"""What users would have lost, each by a way that was open once. No Spark here; see tests/spark/read/test_scan.py."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.catalog.browser import browser
 from tests.report.synthetic import data_of, head, schema_of
-from tests.report.test_hostile import HOSTILE
+from tests.report.test_page import HOSTILE
 from tests.servers.fixtures import SKIPPED
 from tests.servers.servers import APT_SCRIPT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.report.test_hostile import HOSTILE
+from tests.report.test_page import HOSTILE
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
