@@ -17,7 +17,6 @@ def test_a_command_shows_what_it_did(name: str) -> None:
 
 
 def test_every_command_has_a_file() -> None:
-    assert COMMANDS is not None
     assert {*CASES, *PLAIN} == set(COMMANDS.parsers) == {path.stem for path in FOLDER.glob("*.txt")} - {"several-tables"}
 
 

@@ -17,7 +17,6 @@ from manifestcommit.table.listing import short_job
 
 REPO = Path(__file__).resolve().parents[2]
 COMMANDS = make_parser().commands
-assert COMMANDS is not None
 VERBS = sorted(COMMANDS.parsers)
 
 

@@ -183,7 +183,6 @@ def test_who_is_overtaken_by_the_next_attempt_reports_its_versions(lake: Lake) -
     made = []
     for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
         change = prepared[job]
-        assert change is not None
         made.append(TablePart(ctx=at, head=at.open(), change=change.change, is_prepared=True))
     found = commit_declared(made)
     member = made[1]
@@ -270,7 +269,6 @@ def test_jobs_that_name_each_other_differently_are_refused() -> None:
     jobs = prepare(lake)
     session = lake.at(lake.urls[1])
     own = read_prepared(session, jobs[1])
-    assert own is not None
     first, second, third = own.change.together
     for others, where in (((first, second), 1), ((second, first, third), 1)):
         session.store.put(object_names.prepared_name(jobs[1]), _changed(own, others))
@@ -290,7 +288,6 @@ def test_another_table_as_the_home_is_refused_where_all_jobs_agree_on_it() -> No
     for url, job in zip(lake.urls, jobs, strict=True):
         session = lake.at(url)
         own = read_prepared(session, job)
-        assert own is not None
         first, second, third = own.change.together
         session.store.put(object_names.prepared_name(job), _changed(own, (second, first, third)))
     for url, job in zip(lake.urls, jobs, strict=True):

@@ -64,7 +64,6 @@ def needed(store: Store) -> set[str]:
     names = {object_names.HINT, object_names.marker_name(head.snapshot.table_id)}
     for version in {tag.version for tag in head.snapshot.tags.values()} | set(range(head.snapshot.expired, head.version + 1)):
         found = read_object(store, version)
-        assert found is not None
         snapshot = found.snapshot
         names |= {object_names.version_name(version), *(ref.path for ref in snapshot.manifests)}
         names |= {each.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for each in runs}

@@ -62,7 +62,6 @@ class Place:
     def rewrite(self, number: int, **changes: Any) -> None:
         """The version with other members, under its own name: what the protocol never does."""
         found = read_object(self.store, number)
-        assert found is not None
         self.version(number).write_bytes(codec.encode_snapshot(msgspec.structs.replace(found.snapshot, **changes)))
 
     def commit(self, **changes: Any) -> str:

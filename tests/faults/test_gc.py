@@ -225,7 +225,6 @@ def test_damage_stops_gc_before_it_deletes_anything() -> None:
             store.delete([object_names.version_name(3)])
         elif victim == "replaced":
             found = read_object(store, 3)
-            assert found is not None
             bare = msgspec.structs.replace(found.snapshot, added=(), manifests=())
             store.put(object_names.version_name(3), codec.encode_snapshot(bare))
         else:

@@ -199,7 +199,6 @@ class Life(RuleBasedStateMachine):
         advances = self.advances(data)
         emptied = {"append": (), "dynamic": tuple({repr(row[1]) for row in rows}), "static": (repr(day),), "all": (EVERYTHING,)}[kind]
         parts = object_names.parse_job_id(job.id)
-        assert parts is not None
         what: dict[str, Any] = {"job": job.id, "birth": parts.birth, "key": key, "advances": advances}
         if mode != "fail":  # which is to find nothing there
             what |= {"empties": emptied, "scope": emptied if mode == "serializable" else ()}

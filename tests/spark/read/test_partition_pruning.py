@@ -219,7 +219,6 @@ def test_what_spark_has_read_is_compared_with_the_entries(spark: Any, days: Path
     def changed(**changes: Any) -> Callable[..., Any]:
         def found(*arguments: Any) -> Any:
             folders = usual(*arguments)
-            assert folders is not None
             return type(folders)(**{"columns": folders.columns, "values": folders.values, **{k: v(folders) for k, v in changes.items()}})
 
         return found
