@@ -262,8 +262,7 @@ def test_a_stream_stops_before_an_undecided_version(lake: Lake) -> None:
 def test_to_abort_an_attempt_costs_what_a_commit_costs(lake: Lake) -> None:
     """The hint of the home's table is put as after any commit. [MT9] [CM11]"""
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = CountingStore(open_store(lake.urls[0]))
     home = TableContext(store, lake.env)
     home.open()
@@ -291,8 +290,7 @@ def test_a_stream_passes_a_void_version_over(lake: Lake) -> None:
 def test_a_hint_of_another_version_or_attempt_says_nothing(lake: Lake) -> None:
     """[MT7] [LY7]"""
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = open_store(lake.urls[1])
     for hint in (b"1 " + attempt_of(pending).encode(), b"2 " + object_names.attempt_id(pending.job, 2).encode(), b"\xff"):
         store.put("_manifest/hint", hint)
@@ -302,8 +300,7 @@ def test_a_hint_of_another_version_or_attempt_says_nothing(lake: Lake) -> None:
 def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_upon_it(lake: Lake) -> None:
     """Who may put it may create the next version, too. It never hides what the home has committed, and asks nobody. [MT7] [LY7] [MT10]"""
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = CountingStore(open_store(lake.urls[1]))
     store.put("_manifest/hint", f"2 {attempt_of(pending)}".encode())
     store.calls.clear()
@@ -313,8 +310,7 @@ def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_u
     assert not report.is_sound and any(pending.home in each.problem for each in report.findings)
     committed = Lake(2)
     stopped(committed.parts(), 5)
-    pending = committed.newest(1).pending
-    assert pending is not None
+    pending = committed.pending(1)
     open_store(committed.urls[1]).put("_manifest/hint", f"2 {attempt_of(pending)} no".encode())
     assert committed.moved() == [1, 1]
 

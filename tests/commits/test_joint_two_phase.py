@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DAY, Crash, Lake, append, sound
+from tests.commits.tables import DAY, Crash, Lake, append, crashing, sound
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
@@ -45,11 +45,7 @@ def prepare(lake: Lake, which: list[int] | None = None, *, but: int | None = Non
 
 def dying(lake: Lake, which: int, after: int) -> TableContext:
     """A process at this table that makes so many requests, of all tables together."""
-    count = itertools.count()
-
-    def on_call(call: Any) -> None:
-        if next(count) >= after:
-            raise Crash
+    on_call = crashing(after)
 
     class Dying(FaultStore):
         def beside(self, scheme: str, path: str) -> Any:
