@@ -50,14 +50,15 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     """A root on disk that nobody has made yet."""
     return tmp_path / "t"
 
 
 @pytest.fixture
-def path(folder: Path) -> str:
-    return str(folder)
+def path(tmp_path: Path) -> str:
+    """As a text; other than `root` where a folder of tests has one of its own."""
+    return str(tmp_path / "t")
 
 
 @pytest.fixture

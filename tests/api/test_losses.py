@@ -147,9 +147,8 @@ def test_a_second_overwrite_is_refused(tmp_path: Path) -> None:
         job.overwrite({"d": "1"})
 
 
-def test_a_symbolic_link_is_no_second_name_of_a_file(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_no_second_name_of_a_file(tmp_path: Path, root: Path) -> None:
     """Its rows would be there twice, or come from outside of the root. [SE2] [AF1]"""
-    root = tmp_path / "t"
     mc.write(pa.table({"x": [0]}), root)
     pq.write_table(pa.table({"x": [1]}), tmp_path / "outside.parquet")
     (root / "out.parquet").symlink_to(tmp_path / "outside.parquet")

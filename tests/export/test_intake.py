@@ -333,17 +333,17 @@ def test_files_without_ids_are_read_by_the_mapping_of_names(path: str) -> None:
     check(path, numbered(2, other=["a", None]), document(ice))
 
 
-def test_the_document_of_a_table_without_a_catalog_is_found(folder: Path) -> None:
+def test_the_document_of_a_table_without_a_catalog_is_found(root: Path) -> None:
     """By the hint, or by a later one; with a catalog it has to be named. [AF4]"""
-    ice = ice_table(str(folder), Schema(N))
+    ice = ice_table(str(root), Schema(N))
     ice.append(numbered(3))
     with pytest.raises(mc.errors.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
-        mc.Table(folder).adopt(from_="iceberg")
-    documents = sorted((folder / "metadata").glob("*.metadata.json"))
+        mc.Table(root).adopt(from_="iceberg")
+    documents = sorted((root / "metadata").glob("*.metadata.json"))
     for number, each in enumerate(documents, 1):
-        each.rename(folder / "metadata" / f"v{number}.metadata.json")
-    (folder / "metadata" / "version-hint.text").write_text("1")
-    check(str(folder), numbered(3), "iceberg")
+        each.rename(root / "metadata" / f"v{number}.metadata.json")
+    (root / "metadata" / "version-hint.text").write_text("1")
+    check(str(root), numbered(3), "iceberg")
 
 
 def with_two_names(ice: Any) -> None:
@@ -738,9 +738,8 @@ def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> N
 
 
 @pytest.mark.parametrize("from_", ["iceberg", "delta"])
-def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: str) -> None:
+def test_a_data_folder_of_another_format_is_no_plain_one(from_: str, root: Path) -> None:
     """It has replaced files and delete files; the error names the call that adopts the table. [AF2]"""
-    root = tmp_path / "t"
     if from_ == "iceberg":
         ice_table(str(root), Schema(N)).append(numbered(2))
         data = root / "data"

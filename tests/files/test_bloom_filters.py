@@ -51,12 +51,12 @@ def with_filter(file: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_reader_passes_over_what_is_not_there_and_nothing_else(folder: Path) -> None:
+def test_a_reader_passes_over_what_is_not_there_and_nothing_else(root: Path) -> None:
     """[DF11] Every type that can have one; each value that is there is found."""
     data = rows()
-    mc.create_table(folder, data.schema, properties={"write.bloom-filter-columns": ",".join(NAMES)}, partition_by=["part"])
-    mc.write(data, folder)
-    file = file_of(folder)
+    mc.create_table(root, data.schema, properties={"write.bloom-filter-columns": ",".join(NAMES)}, partition_by=["part"])
+    mc.write(data, root)
+    file = file_of(root)
     assert with_filter(file) == NAMES
     here = pq.read_table(file, partitioning=None)
     for name in ("id", "it's é"):
@@ -65,26 +65,26 @@ def test_a_reader_passes_over_what_is_not_there_and_nothing_else(folder: Path) -
     assert sum(excluded(file, "it's é", f"no {n}") for n in range(100)) > 90
 
 
-def test_without_the_property_there_are_none(folder: Path) -> None:
+def test_without_the_property_there_are_none(root: Path) -> None:
     """[DF11] Nor of a column that has been renamed since; it is asked for anew by its name."""
-    mc.write(rows(10), folder)
-    assert with_filter(file_of(folder)) == []
-    table = mc.Table(folder)
+    mc.write(rows(10), root)
+    assert with_filter(file_of(root)) == []
+    table = mc.Table(root)
     table.set_properties({"write.bloom-filter-columns": "id , day"})
     table.rename_column("day", "date")
-    mc.write(rows(10).rename_columns({"day": "date"}), folder)
-    assert [with_filter(str(folder / path)) for path in table.files().column("path").to_pylist()].count(["id"]) == 1
+    mc.write(rows(10).rename_columns({"day": "date"}), root)
+    assert [with_filter(str(root / path)) for path in table.files().column("path").to_pylist()].count(["id"]) == 1
 
 
-def test_files_that_compaction_writes_have_them_too(folder: Path) -> None:
+def test_files_that_compaction_writes_have_them_too(root: Path) -> None:
     """[DF11] Else the first night's maintenance would take them away."""
-    mc.create_table(folder, rows(10).schema, properties={"write.bloom-filter-columns": "id"})
+    mc.create_table(root, rows(10).schema, properties={"write.bloom-filter-columns": "id"})
     for _ in range(2):
-        mc.write(rows(10), folder)
-    store = open_store(folder)
+        mc.write(rows(10), root)
+    store = open_store(root)
     compact(TableContext(store), CompactionOptions(), rewrite_here(store))
-    assert mc.Table(folder).files().num_rows == 1
-    assert with_filter(file_of(folder)) == ["id"]
+    assert mc.Table(root).files().num_rows == 1
+    assert with_filter(file_of(root)) == ["id"]
 
 
 @pytest.mark.parametrize(("value", "match"), [("nope", "no column"), ("id,x", "double"), ("tags", "array"), ("c", "string")])
@@ -100,9 +100,9 @@ def test_a_column_that_readers_would_lose_rows_of_is_refused(tmp_path: Path, val
     assert table.snapshot().properties == {}
 
 
-def test_a_member_of_the_columns_name_gets_none_by_which_its_zeros_would_be_lost(folder: Path) -> None:
+def test_a_member_of_the_columns_name_gets_none_by_which_its_zeros_would_be_lost(root: Path) -> None:
     """[DF11] pyarrow knows columns by names alone; in a Bloom filter of doubles 0.0 is not -0.0."""
     data = pa.table({"a.b": ["x"], "c.d": ["y"], "a": [{"b": -0.0}]})
-    mc.create_table(folder, data.schema, properties={"write.bloom-filter-columns": "a.b,c.d"})
-    mc.write(data, folder)
-    assert with_filter(file_of(folder)) == ["c.d"]
+    mc.create_table(root, data.schema, properties={"write.bloom-filter-columns": "a.b,c.d"})
+    mc.write(data, root)
+    assert with_filter(file_of(root)) == ["c.d"]

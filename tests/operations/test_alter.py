@@ -52,11 +52,6 @@ def check(table: mc.Table, wanted: Rows, **choice: Any) -> None:
     assert dataset.count_rows() == len(wanted)
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "t"
-
-
 @pytest.fixture(params=[False, True], ids=["inlined", "spilled"])
 def spilling(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> bool:
     """Whether entries go to manifests at once."""

@@ -44,9 +44,8 @@ def store() -> MemoryStore:
 
 
 # --- lineage ------------------------------------------------------------------------------------------------------------
-def test_each_position_is_traced_to_the_version_and_the_file_that_hold_it(tmp_path: Path) -> None:
+def test_each_position_is_traced_to_the_version_and_the_file_that_hold_it(root: Path) -> None:
     """[RD9] [OB8]"""
-    root = tmp_path / "t"
     versions = [mc.write(rows(range(n, n + 10)), root, watermarks={SOURCE: (n, n + 10)}).version for n in (0, 10, 20)]
     table = mc.Table(root)
     by_version = dict(zip(table.files()["added_version"].to_pylist(), table.files()["path"].to_pylist(), strict=True))
@@ -120,9 +119,8 @@ def test_added_files_say_where_their_rows_come_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"s": (1, 0)}, {"s": (0, "a")}, {"": (0, 1)}, {"s": 5}, {"s": (0, 2**63)}, {"s": (None, None)}])
-def test_a_range_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_a_range_that_is_none_is_refused_before_anything_is_written(wrong: dict[str, object], root: Path) -> None:
     """[WM3] [OB8]"""
-    root = tmp_path / "t"
     mc.write(rows([1]), root)
     before = sorted(root.rglob("*.parquet"))
     with pytest.raises(UsageError), mc.begin(root) as job:
@@ -248,9 +246,8 @@ def test_a_rewind_that_is_none_is_refused(store: MemoryStore, source: str, to: o
     assert open_head(store).digest == before
 
 
-def test_a_rewind_loses_against_an_advance_that_came_between(store: MemoryStore, tmp_path: Path) -> None:
+def test_a_rewind_loses_against_an_advance_that_came_between(store: MemoryStore, root: Path) -> None:
     """What it saw to be undone is no longer all. [WM5] [CF1]"""
-    root = tmp_path / "t"
     mc.write(rows([1]), root, key="a", watermarks={"s": (0, 10)})
     table = mc.Table(root)
     stale = table._ctx.open()
