@@ -3,8 +3,6 @@
 An import is *late* inside a function and *typing* inside `if TYPE_CHECKING:`; both are arrows, but neither runs on import.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Of a module: the test file that is named like it, in the folder that mirrors its
 its mutants; where there is neither, the folder of tests that mirrors its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import subprocess

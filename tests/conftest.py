@@ -1,8 +1,6 @@
 """What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark mark, how many have to pass, the count
 of clauses."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

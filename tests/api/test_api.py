@@ -1,7 +1,5 @@
 """What Python callers rely on: jobs, outcomes, tables, errors with a way out. No Spark here."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

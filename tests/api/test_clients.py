@@ -1,7 +1,5 @@
 """The same rows, whoever wrote them and whoever reads them: pyarrow, pandas, polars and DuckDB, every type, hostile values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math

@@ -1,7 +1,5 @@
 """`Table.duckdb` and `Table.to_polars`: the rows of `dataset()`, by the engines' own readers wherever those show them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gc
 import subprocess

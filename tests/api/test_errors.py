@@ -1,7 +1,5 @@
 """The tree of errors: grouped by what a handler would do, and carried whole across processes."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from collections.abc import Callable

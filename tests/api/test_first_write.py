@@ -1,7 +1,5 @@
 """A first write that fails must not decide for ever what the table looks like. [CM13] [CF8]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Members that readers compute with and that lie: refused by the name of the object, or taken for what they are. [OB4]"""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import time

@@ -1,7 +1,5 @@
 """What describes files and partitions prints as a table, and is one for whoever takes Arrow's tables. [RD6]"""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """What users would have lost, each by a way that was open once. No Spark here; see tests/spark/read/test_scan.py."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What operators' tools get: log records with fields, OpenTelemetry metrics through the real SDK, and neither a secret nor data. [SE1]"""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

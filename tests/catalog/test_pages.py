@@ -1,7 +1,5 @@
 """Pages of a lake and of its tables. [LK9]"""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import http.client

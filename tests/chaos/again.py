@@ -4,8 +4,6 @@ A rewind leaves the rows of a slot, so it is overwritten then; a rollback takes 
 that it replaces and need not have a key: nothing but its advance, and its birth, keeps it from doubling a slot. [WM6] [KY7] [KY8]
 """
 
-from __future__ import annotations
-
 import time
 import zlib
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Who looks at the banks while transfers are made: auditors read several of them together, the janitor collects and compacts them."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pyarrow as pa

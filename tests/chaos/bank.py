@@ -1,7 +1,5 @@
 """Transfers between tables: what a transfer is, how its rows tell where its other rows must be, and what is wrong with a joint read."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

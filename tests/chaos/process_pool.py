@@ -4,8 +4,6 @@ It ends with everything that it started, stopped or not, as soon as the process 
 one group, and the end of its standard input is the end of the group.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

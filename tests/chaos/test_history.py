@@ -1,7 +1,5 @@
 """What the history checker is told of a run by those who take part in it: what each job brought, what each read showed, what was heard."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

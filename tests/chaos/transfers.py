@@ -3,8 +3,6 @@
 Clerks finish what tellers have prepared. All of them are killed at random moments, and right before and after versions are created.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """One unit of work from its records to its outcome: what any writer does with it, in one of several ways."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from typing import Literal, TypeAlias

@@ -1,7 +1,5 @@
 """A writer: reads watermarks, takes partitions, and commits their records with the advances, in one of several ways."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

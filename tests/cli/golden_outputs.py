@@ -5,8 +5,6 @@ python -m tests.cli.golden_outputs     run all of them, and rewrite the files; l
 Ids are drawn from a fixed sequence. Times, ages, sizes and latencies are those of any run: their digits are replaced.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """Every command on a terminal, as it was when someone last looked at it. `python -m tests.cli.golden_outputs` rewrites the files."""
 
-from __future__ import annotations
-
 import pytest
 from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, WIDTH, document
 

@@ -1,7 +1,5 @@
 """Finding one's way: help by groups, what was meant, short job ids, exit codes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Nothing but pyarrow and one client at a time is imported: the environments of cl
 an Arrow file, or what the client says against it a text.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tables as joint commits find them: two in memory, three on a disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

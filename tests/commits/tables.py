@@ -1,7 +1,5 @@
 """Tables of one store in memory, and joint commits over them that stop anywhere; tables on a disk."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

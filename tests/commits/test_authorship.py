@@ -1,7 +1,5 @@
 """Who made a commit stays with it, whoever commits it. [OB15]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

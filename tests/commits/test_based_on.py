@@ -1,7 +1,5 @@
 """A write whose rows were read from its own table is compared with every commit since they were read. [CF17]"""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

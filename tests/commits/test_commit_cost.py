@@ -3,8 +3,6 @@
 The manifests that the heads here list are made up and do not exist: whoever asked for one would fail.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections import Counter

@@ -1,7 +1,5 @@
 """The commit loop over thousands of versions, without data files: what is spilled and merged stays what it was. [CM11] [CM12] [KY1]"""
 
-from __future__ import annotations
-
 import secrets
 from functools import partial
 from typing import Any

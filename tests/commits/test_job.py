@@ -1,7 +1,5 @@
 """A job from begin to outcome, over a store in memory: keys, watermarks, overwrites, added files. [KY1]-[KY3] [KY5] [WM2] [PT3] [AF1]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 import re

@@ -1,7 +1,5 @@
 """Several tables committed together: what stands at each point at which the coordinator may die, and what others make of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

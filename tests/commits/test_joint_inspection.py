@@ -1,7 +1,5 @@
 """What people and programs are told of joint commits: history, describe, resolve, the report, and verify. [MT1]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recoverable jobs of several tables: of runs that share jobs, the work of one is committed in all tables. [AB6] [MT3] [MT6] [MT9]"""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

@@ -1,7 +1,5 @@
 """Rollbacks and rewinds that would undo a joint commit in one of its tables only, and rollbacks of all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs of several tables that are prepared together: any process commits all of them or aborts all, killed anywhere. [MT11]"""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

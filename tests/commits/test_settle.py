@@ -1,7 +1,5 @@
 """Tables that depend on the one that decided for them: settling them, and what is left where that one is gone. [MT10]"""
 
-from __future__ import annotations
-
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
 

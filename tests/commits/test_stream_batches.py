@@ -1,7 +1,5 @@
 """Many batches of a streaming query through the engine, planned and committed apart as Spark does it. [SP7] [KY6] [IV10]"""
 
-from __future__ import annotations
-
 import secrets
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Recoverable jobs: a rerun goes on under the old job's id and takes over what was finished; each row once, whoever runs. [AB6] [LY5]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator

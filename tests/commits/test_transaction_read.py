@@ -1,7 +1,5 @@
 """What a transaction has read holds until it commits: `Transaction.read`, and `based_on` of row changes. [MT16] [CF16] [CF17]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

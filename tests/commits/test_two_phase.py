@@ -1,7 +1,5 @@
 """Two-phase commit as callers and the command line meet it: prepare, then commit or give up, from anywhere. [AB3] [AB4]"""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The parts of pages that are made from the code when the site is built: the command line, from the parser's help."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

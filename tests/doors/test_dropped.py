@@ -1,7 +1,5 @@
 """A job that nobody has ended says so when it is dropped, and one that is interrupted says how to end it. [CM10] [AB3]"""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Whole tables on a real S3 server: many writers, the permissions that the page names. [IV9] [CM8] [SE1]"""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Other engines, each by its own library, that read an export; and rows in a form in which they can be compared."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import warnings

@@ -1,7 +1,5 @@
 """Tables of every kind, each made by the calls that users make."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal

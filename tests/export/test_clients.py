@@ -1,7 +1,5 @@
 """Other engines read exports of tables of every kind, and get the rows that this library gives. [EX1] [EX3] [EX6] [EX8]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When a table is exported, what stops it, and what gc leaves. [EX2] [EX4] [EX5] [EX7] [EX9]"""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """Tables of Iceberg and Delta that are adopted where they are: exactly the files of the current snapshot, or nothing. [AF4]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

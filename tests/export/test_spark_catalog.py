@@ -1,7 +1,5 @@
 """The export for Spark's catalog, without Spark: what is put, what is refused, what gc leaves. [EX2] [EX4] [EX9] [EX10]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from urllib.parse import unquote

@@ -1,7 +1,5 @@
 """Tables that gc runs on, and what must hold of them afterwards: all that is readable is there, and nothing else. [GC5] [GC7] [IV7]"""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets

@@ -1,7 +1,5 @@
 """Answers that are lost, late, or about oneself: a commit is told as what it is, once. [CM4] [CM6] [IV4]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 

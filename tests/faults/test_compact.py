@@ -3,8 +3,6 @@
 Spark's part of it is done in this process.
 """
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A process that dies, or a store that fails, at every single call: the old state or the new one, and a rerun converges. [IV3]"""
 
-from __future__ import annotations
-
 import gc
 import secrets
 from collections.abc import Callable

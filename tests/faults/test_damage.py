@@ -1,7 +1,5 @@
 """Every kind of damage, planted in a table on local disk, and found by `verify` under the name of the damaged object. [RD10]"""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """gc under crashes, damage and lies: nothing that is needed ever goes, and what is dead is gone after the next two. [GC1]-[GC8] [IV7]"""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a gc decides from, value by value: ages, prepared jobs, keys, runs, condemned names. [GC1] [GC3] [GC6] [GC8] [KY4] [AB5]"""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock

@@ -3,8 +3,6 @@
 Each race is played at every call to the store, one after the other; threads are the exception.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Writers that carry each other: each job once, whoever dies, stalls, races, gives up or lies beside it. [CM19]-[CM22] [CM24]"""
 
-from __future__ import annotations
-
 import random
 import secrets
 from functools import partial

@@ -4,8 +4,6 @@ The case is the one that Gobblin's commit step store was made for: files of two 
 high watermarks, and several datasets that one run feeds. [IV3] [WM2] [WM4] [KY3] [CM10]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A root whose table was removed, and another one that was made there: no job of the one commits into the other. [LY10] [LY14] [CM5]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import shutil

@@ -1,7 +1,5 @@
 """Rows deleted and merged while others commit, and while processes die at any call: all of it or nothing, and no row twice. [CF16] [RC1]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

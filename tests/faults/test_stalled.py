@@ -1,7 +1,5 @@
 """Writers that slept through a gc, a fence, or the removal of the table: never acknowledged for what is not there. [CM2] [CM5] [IV8]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from pathlib import Path

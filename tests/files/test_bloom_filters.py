@@ -1,7 +1,5 @@
 """Bloom filters on demand, and never one by which a reader would lose a row. [DF11]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

@@ -1,7 +1,5 @@
 """Dictionaries where they pay: neither CPU nor bytes are spent on one that will be given up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

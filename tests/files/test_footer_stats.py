@@ -1,7 +1,5 @@
 """What is kept of footers: true bounds of our own files, and everything that is asked of files from elsewhere."""
 
-from __future__ import annotations
-
 import io
 import math
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Footers of other programs are judged in a process that may die of one, and compared ever after. [AF3] [RD2]"""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

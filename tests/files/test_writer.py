@@ -1,7 +1,5 @@
 """Rows become Parquet files: what a task writes, what it says of it, and what it leaves when it fails."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import hashlib

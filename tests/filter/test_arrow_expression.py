@@ -1,7 +1,5 @@
 """pyarrow expressions as predicates: with pyarrow's own meaning, or openly not understood. [RD6] [RD7]"""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

@@ -1,8 +1,6 @@
 """SQL without Spark: what it does not understand it says, and never guesses. What it does understand is judged by Spark, in
 tests/spark/filter/test_sql_expression.py. [RC2]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from decimal import Decimal

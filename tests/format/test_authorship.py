@@ -1,7 +1,5 @@
 """Messages, metadata and authors: what can be recorded, and what must not. [OB15] [SE5]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Little that is stored and much that it becomes: bounded before memory is taken. [OB4]"""
 
-from __future__ import annotations
-
 import io
 import random
 import time

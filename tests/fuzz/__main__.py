@@ -3,8 +3,6 @@
 A finding is an error that is not the library's own, a process that ended or hung, or more than a gibibyte of memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

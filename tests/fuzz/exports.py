@@ -3,8 +3,6 @@
 Allowed are an export as if nothing had been there, and the library's own errors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """What long runs of the fuzzer found, as `--record` noted it; spec/proof.md shows the same figures. [OB4] [AF3]"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Allowed are an adoption of exactly the files that a sound log lists, and the library's own errors.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What became of many rounds with one kind of object."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

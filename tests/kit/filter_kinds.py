@@ -1,7 +1,5 @@
 """Rows at the extremes of what a filter compares, the conditions on them, and the tables that hold them."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import io

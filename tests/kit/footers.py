@@ -3,8 +3,6 @@
 A struct is a list of [number, type, value]; a list is [type, values]; a map is left as [key and value types, pairs].
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Each kind of row change as a call without Spark and as one with it, for tests that kill and race both ways alike."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small tables over any store, wrapped or not: write them, read them back, copy them, and check what must always hold of them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import secrets

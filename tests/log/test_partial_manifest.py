@@ -1,7 +1,5 @@
 """Manifests that are read by parts: what a filter needs of them and no more, each part checked, never an entry less. [RD11] [RD12]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import itertools

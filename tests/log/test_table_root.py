@@ -1,7 +1,5 @@
 """Where a table may begin. [LY6] [LY9]"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Finding the head and older versions. What gc and stalled writers do to them: tests/faults/test_stalled.py. [RD1]-[RD5] [OB3] [OB4]"""
 
-from __future__ import annotations
-
 import pytest
 from tests.kit.tables import memory, put_version, read_ids, rows, write, write_each
 

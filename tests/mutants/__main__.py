@@ -8,8 +8,6 @@
 Exit codes: 0 all were killed, 1 one survived, or its tests could not be run, or the control failed, 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Every safeguard of the package that tests have to miss when it is gone: the tables of this folder, one for each subject."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

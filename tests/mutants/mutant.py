@@ -10,8 +10,6 @@ FILE is below the package, tests below tests/. FUNCTION is that of the file, or 
 outside of both. `\\n` begins a line of the new text, indented like the one in which the old text begins.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 All of them are run by `make proof`; here the list is checked whole, and a few are run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders of Parquet files that something else wrote become tables where they are. [AF2] [DF4]"""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """A table's columns change and its old files stay: every reader sees the new columns over old rows, and no value in a wrong place."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import subprocess

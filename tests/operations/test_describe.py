@@ -1,7 +1,5 @@
 """What is asked of a table: the file of a position, after rewinds too, and the age of its data. [RD9] [WM5] [OB8] [OB17]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Going back to an earlier version: rows, columns, positions and keys together, once, and nothing lost or doubled after it. [CF13]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

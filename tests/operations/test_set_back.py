@@ -3,8 +3,6 @@
 [WM6] [WM7] [KY7] [KY8] [CF13] [KY4].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `verify` says of tables that are whole, however they came about; its rules, its report, its cost. [RD10]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import math

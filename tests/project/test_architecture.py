@@ -1,7 +1,5 @@
 """The folders are the architecture: who may import whom, what rules may touch, how long a thing may be."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """What `make check` runs for a module, a test file, a folder, a clause."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

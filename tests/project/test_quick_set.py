@@ -1,7 +1,5 @@
 """`make test` leaves out what is marked `thorough`: by that it loses no clause, no safeguard and no part, and does not get empty."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -9,8 +9,6 @@ spec/proof.md tells for each invariant where it is modelled, simulated, tested a
 held, 1 something did not, 2 usage, 3 no Java or no TLC.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

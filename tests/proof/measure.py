@@ -1,7 +1,5 @@
 """How much stands behind the invariants of section 13: counted now, by running, or read from what an earlier run recorded."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections import Counter

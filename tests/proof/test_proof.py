@@ -1,7 +1,5 @@
 """spec/proof.md names what stands behind each invariant: all of it has to be there, and nothing may be left out. The command counts it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

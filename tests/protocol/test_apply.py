@@ -1,7 +1,5 @@
 """The next snapshot: exactly the change, and nothing else. [CM17] [OB2] [WM4]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

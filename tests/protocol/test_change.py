@@ -1,7 +1,5 @@
 """What a job declares, and what is stored of its change."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import msgspec

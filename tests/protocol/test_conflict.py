@@ -1,7 +1,5 @@
 """Each rule alone, as a table of cases. The rules together, against brute force: tests/stateful/test_conflict_matrix.py. [CF1]-[CF10]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

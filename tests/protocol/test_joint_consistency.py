@@ -1,7 +1,5 @@
 """Consistent versions of several tables, compared with a plain history of joint commits."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What became of a member, and the state that follows."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which table of a joint commit decides."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

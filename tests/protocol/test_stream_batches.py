@@ -1,7 +1,5 @@
 """Batches of streaming queries: at most once, in order, under one name. [KY6]"""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

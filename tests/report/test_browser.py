@@ -1,7 +1,5 @@
 """A real browser shows the page: no error in its console, no request for anything else, at two widths."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """What public values print in a REPL and in a notebook: short, escaped, and of the type that they were."""
 
-from __future__ import annotations
-
 import json
 from html.parser import HTMLParser
 from pathlib import Path

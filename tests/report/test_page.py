@@ -1,7 +1,5 @@
 """`Table.report`: what the page shows, through Python and the command line."""
 
-from __future__ import annotations
-
 import html
 import json
 import sys

@@ -1,7 +1,5 @@
 """Rows deleted in this process, without Spark, over real files, against DuckDB as the model. [RC1] [RC2] [RC8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import sys

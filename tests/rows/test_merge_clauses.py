@@ -1,7 +1,5 @@
 """The whole MERGE in this process, against DuckDB's as the model. [RC9] [RC3]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

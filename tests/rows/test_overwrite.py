@@ -1,7 +1,5 @@
 """Rows overwritten by a condition in this process, against DuckDB as the model. [RC10] [RC1]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

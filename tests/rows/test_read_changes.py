@@ -1,7 +1,5 @@
 """The rows that changed between versions: applied to the rows of the first one they give those of the last. [CH1]-[CH6]"""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter

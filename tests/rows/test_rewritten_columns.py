@@ -1,7 +1,5 @@
 """New columns with a value in the rows that are there, and types for what had none: files are rewritten in the same commit. [SC11]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal

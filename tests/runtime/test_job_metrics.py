@@ -1,7 +1,5 @@
 """What operators see of jobs and tables: figures as values, in the history, and whether all counts match. [OB10]"""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Limits and budgets reach commits by what they are passed in, and leave no trace behind. [CM12]"""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import budgets

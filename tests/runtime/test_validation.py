@@ -1,7 +1,5 @@
 """What callers hand in is refused alike wherever they hand it in, before anything is read or written. [WM3] [SC7] [OB10]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

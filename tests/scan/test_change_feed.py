@@ -1,7 +1,5 @@
 """Which files a stream is given: each once, in order, from any offset on, and what stops it. [SP8]"""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The lie is a value that pyarrow ignores, so that a reader that does not compare the footer reads on.
 """
 
-from __future__ import annotations
-
 import pickle
 import secrets
 from collections.abc import Callable

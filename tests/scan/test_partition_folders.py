@@ -1,7 +1,5 @@
 """Folders qualify for pruning only where their names show what the entries hold. [RD43]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

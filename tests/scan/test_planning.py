@@ -1,7 +1,5 @@
 """Which files a filter leaves: by partition values and bounds, never one fewer than hold a matching row."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Small files are decoded whole, with the rows that a scan finds; files that are not stored as the table is are scanned. [RD2] [RC8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Callable

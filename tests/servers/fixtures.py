@@ -4,8 +4,6 @@ A server that this machine lacks and cannot install skips its tests, and the run
 that an error. A server that is here and does not start is an error always.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

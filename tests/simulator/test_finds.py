@@ -1,7 +1,5 @@
 """Each safeguard of the protocol is taken out of the library in turn, and the simulator alone says what is lost by that. [IV1]-[IV8]"""
 
-from __future__ import annotations
-
 import pytest
 from tests.kit.sizes import PROOF, rest_thorough, some
 from tests.mutants.__main__ import recorded

@@ -1,7 +1,5 @@
 """What users are promised of `simulate`: their code as it is, judged by their own check, and broken where it is careless. [IV3] [IV4]"""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Many small worlds, each by its seed: whatever the schedule, the faults and the clocks, the table keeps its promises. [IV1]-[IV8]"""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The simulator's own rules on histories that are known to be right, or wrong: no false alarm, and no silence."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped

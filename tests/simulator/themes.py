@@ -1,7 +1,5 @@
 """The actors of a run, and what each may do: small worlds with as much concurrency as possible."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Spark and a table on S3 that its JVM cannot reach: pip packages alone, and credentials that nobody sees. [SP1] [SP4] [SE1]"""
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Tables of Spark's own catalog that read an export: their rows are those of this library's readers. [EX10]"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

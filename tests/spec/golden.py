@@ -4,8 +4,6 @@ A table written long ago must stay readable, so the objects are rewritten on pur
 only if, you understand what caused the change and the specification changes with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names and bytes of metadata objects: what is accepted, what is refused, and that nothing else can happen."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

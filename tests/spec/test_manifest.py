@@ -1,7 +1,5 @@
 """Manifests: entries that move out of a snapshot come back as they were, and a wrong manifest is damage, never fewer files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from decimal import Decimal

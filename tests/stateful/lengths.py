@@ -1,7 +1,5 @@
 """A state machine as two tests: a few histories in `make test`, many in the thorough half."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every kind of change against every kind of winner, judged by brute force over a small world of partitions. [CF1]-[CF6]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

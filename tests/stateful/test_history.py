@@ -4,8 +4,6 @@ In memory and on a disk; any call may be a process' last one. [CM17] [RC1] [RD2]
 [CM1] [CM2] [CM10] [CM21] [CM23] [KY2] [KY3] [KY4] [CF2]-[CF13] [WM2] [WM5] [AB3] [AB4] [AB5] [GC1] [GC2] [GC8] [GC10]
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets

@@ -1,7 +1,5 @@
 """The doctor finds every lie of a store, finds nothing in an honest one, and leaves nothing behind. [ST12]"""
 
-from __future__ import annotations
-
 import re
 import secrets
 import threading

@@ -4,8 +4,6 @@
 Against servers of a few lines, which see every byte; and real S3, where credentials are to be judged.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """One place has one name, and no name leaves its root. [ST4] [LY1]"""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

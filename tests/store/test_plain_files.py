@@ -1,7 +1,5 @@
 """Objects of a local store are plain files below the root: no link is followed, and nothing else is opened. [SE2] [ST9]"""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -3,8 +3,6 @@
 Through a proxy that records every request, or loses some, before a real S3 server.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """One suite for every backend that commits may go through. [ST1]-[ST9]"""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import secrets

@@ -3,8 +3,6 @@
 Each of these once lost a row, doubled one, or showed a secret to a stranger.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -6,8 +6,6 @@ python -m tests.versions --turn             the one whose turn it is: another ea
 python -m tests.versions --page             only rewrite the page's tables
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """`format("manifestcommit")`: what it does, and what it refuses before any task starts. [SP4] [SP5]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

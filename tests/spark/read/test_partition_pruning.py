@@ -1,7 +1,5 @@
 """A later filter or join on partition columns prunes files, and each value is the one that the entry holds. [RD43]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was read carries its version, and a write of it conflicts with every commit since. [CF17] [SP41] [SP42]"""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

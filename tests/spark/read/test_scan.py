@@ -1,7 +1,5 @@
 """A DataFrame is exactly the listed files, whatever they are called and whatever the session says. [SP4]"""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

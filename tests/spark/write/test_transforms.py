@@ -1,7 +1,5 @@
 """Tables that are partitioned by transforms, written and read by Spark. [PT4] [PT7] [SP47]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
