@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 from tests.spec.clauses import cited
 
 REPO = Path(__file__).resolve().parents[1]

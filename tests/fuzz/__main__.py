@@ -8,9 +8,8 @@ import json
 import sys
 import time
 
-from tests.fuzz.figures import record
+from tests.fuzz.figures import Tally, record
 from tests.fuzz.run import EVERY, fuzz_apart
-from tests.fuzz.tally import Tally
 
 _ROUNDS_OF_A_CHILD = 50  # of one kind of object
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.mutants.__main__ import recorded
-from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import REPO, Edit, Mutant, changed_functions, read_table, taken_out
+from tests.mutants.mutant import MUTANTS, REPO, SIMULATED, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.simulator.simulator import run_theme
 from tests.simulator.themes import THEMES

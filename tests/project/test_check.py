@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.check import PACKAGES, main, nodes_of, nodes_of_clause
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 
 REPO = Path(__file__).resolve().parents[2]
 

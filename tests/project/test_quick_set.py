@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.kit.sizes import PROOF
 from tests.left_out import CASES, left_out
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
 from tests.spec.clauses import defined, in_order
 

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.model.tlc import ModelError
 from tests.mutants.__main__ import recorded
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import REPO
+from tests.mutants.mutant import MUTANTS, REPO
 from tests.proof import measure
 from tests.proof.measure import Count
 

@@ -7,8 +7,7 @@ import re
 import pytest
 from tests.model.runs import PROPERTY, invariants, load
 from tests.model.text import rules
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import REPO
+from tests.mutants.mutant import MUTANTS, REPO
 from tests.proof import __main__ as command
 from tests.proof import measure
 from tests.simulator.__main__ import CASES

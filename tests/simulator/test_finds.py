@@ -3,8 +3,7 @@
 import pytest
 from tests.kit.sizes import PROOF, rest_thorough, some
 from tests.mutants.__main__ import recorded
-from tests.mutants.catalogue import SIMULATED
-from tests.mutants.mutant import taken_out
+from tests.mutants.mutant import SIMULATED, taken_out
 from tests.mutants.run import SEEDS, first_found
 from tests.simulator import simulator
 from tests.simulator.__main__ import shrink

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
@@ -22,7 +23,6 @@ from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
 from tests.kit.undo import rollback
 from tests.simulator.run_history import History
-from tests.stateful.lengths import in_two_lengths
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError
@@ -35,6 +35,25 @@ from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Running
+
+
+def in_two_lengths(machine: type[RuleBasedStateMachine], *, steps: int, quick: int, usual: int, proof: int) -> tuple[Any, Any]:
+    """The test of `quick` histories of so many steps, and that of `usual` ones, `proof` in `make proof`."""
+
+    class AtLength(machine):  # type: ignore[misc,valid-type]
+        pass
+
+    at_length = settings(
+        max_examples=rounds(usual, proof),
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    short, long = machine.TestCase, AtLength.TestCase
+    short.settings, long.settings = settings(at_length, max_examples=quick), at_length
+    return short, pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(long))
+
 
 Days = list[str | None]
 Row = tuple[int, str | None, int]  # its id, where it lies, and the number of the change that has written it
