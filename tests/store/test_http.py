@@ -27,7 +27,7 @@ from tests.servers.servers import free_port
 from tests.store.places import Place, names, sent
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
-from manifestcommit.store import http, open_store
+from manifestcommit.store import Store, http, open_store
 from manifestcommit.store.http import Answer, HttpClient, NoAnswerError, NotMadeError, Way
 from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES, Request
 from manifestcommit.store.s3 import Account
@@ -621,9 +621,8 @@ def place(s3_behind_proxy: Place) -> Place:
 
 
 @pytest.mark.thorough
-def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place: Place, proxy: FaultProxy) -> None:
+def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(proxy: FaultProxy, store: Store) -> None:
     """Also where only a limit of the length is known. [ST8] [ST42]"""
-    store = place.open()
     body = secrets.token_bytes(2 * WHOLE_BYTES + 5)
     store.put("large", body)
     store.put("small", b"small")
@@ -636,9 +635,8 @@ def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place
     assert store.get("large", 3, len(body) - 1) == body[3:-1]
 
 
-def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: FaultProxy) -> None:
+def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: FaultProxy, store: Store) -> None:
     """Half of the one and half of the other would be neither. [ST8] [ST42]"""
-    store = place.open()
     store.put("x", bytes(2 * WHOLE_BYTES))
     read: Callable[..., Any] = store.read  # type: ignore[attr-defined]
 
@@ -654,9 +652,8 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
 
 
 @pytest.mark.thorough
-def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy: FaultProxy) -> None:
+def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(proxy: FaultProxy, store: Store) -> None:
     """[ST2]"""
-    store = place.open()
     proxy.faults = lambda each: Fault(kind="answer_delayed", delay_s=0.5) if "partNumber" in each.query else None
     output, body = store.create_output("x"), secrets.token_bytes(8 * PART_BYTES)
     most = 0

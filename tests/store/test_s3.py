@@ -387,9 +387,8 @@ def test_a_directory_bucket_is_unsafe() -> None:
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------------
-def test_a_store_and_its_options_show_no_value(place: Place) -> None:
+def test_a_store_and_its_options_show_no_value(place: Place, store: Store) -> None:
     """[SE1]"""
-    store = place.open()
     options = StorageOptions({**place.options, "client_kwargs": {"aws_session_token": "a deeper secret"}})
     for text in (repr(store), str(store.__dict__), repr(options), str(options), f"{options}", store.url, store.identity):
         assert place.options["secret"] not in text and "deeper" not in text
