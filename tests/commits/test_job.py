@@ -24,11 +24,6 @@ from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return memory()
-
-
 # --- keys ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("what", ["nothing", "overwrite", "advance", "first"])
 @pytest.mark.parametrize("fingerprint", [None, "f"])
