@@ -4,8 +4,6 @@ Of a module: the test file that is named like it, in the folder that mirrors its
 its mutants; where there is neither, the folder of tests that mirrors its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import subprocess
@@ -13,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 from tests.spec.clauses import cited
 
 REPO = Path(__file__).resolve().parents[1]

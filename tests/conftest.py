@@ -1,8 +1,6 @@
 """What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark mark, how many have to pass, the count
 of clauses."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -17,11 +15,12 @@ from hypothesis import HealthCheck, settings
 from tests.kit.command import Ran, Run
 from tests.kit.row_tables import make_base
 from tests.kit.sizes import PROOF, SetBudgets, budgets, rounds
+from tests.kit.tables import memory
 from tests.left_out import left_out
 from tests.selection import COLLECTED, collected, write_down
 
 from manifestcommit.cli.main import main as command
-from manifestcommit.store.local import OBJECTS
+from manifestcommit.store.local import OBJECTS, MemoryStore
 
 pytest_plugins = ["tests.servers.fixtures", "tests.turns"]  # rgw, azurite, rclone, s3rver: real servers; --turn
 
@@ -40,6 +39,24 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """An empty root in memory."""
+    return memory()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root on disk that nobody has made yet."""
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """As a text; other than `root` where a folder of tests has one of its own."""
+    return str(tmp_path / "t")
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ cost next to nothing.
 test_quick_set.py holds that no clause and no mutant is lost by it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run of pytest has found, and what of it the quick set is: all tests but those marked `thorough`. What the quick set holds."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -4,8 +4,6 @@ CI runs an eighth of what `make test` leaves out, so that a change is judged wit
 lines, with what runs the others.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import zlib

@@ -3,8 +3,6 @@
 `python -m tests.walks` prints the counts of an append, a read, a merge and a gc, as JSON; with `--modules` also the modules of each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

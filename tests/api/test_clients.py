@@ -1,10 +1,10 @@
 """The same rows, whoever wrote them and whoever reads them: pyarrow, pandas, polars and DuckDB, every type, hostile values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -96,29 +96,17 @@ def _without_zone(field: pa.Field) -> pa.Field:
     return field.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) and field.type.tz else field
 
 
-def by_pyarrow(dataset: ds.Dataset) -> pa.Table:
-    return dataset.to_table()
-
-
 def by_duckdb(dataset: ds.Dataset) -> pa.Table:
     with duckdb.connect() as connection:
         connection.register("dataset", dataset)
         return connection.sql("select * from dataset").to_arrow_table()
 
 
-def by_polars(dataset: ds.Dataset) -> pa.Table:
-    return pl.scan_pyarrow_dataset(dataset).collect().to_arrow()
-
-
-def by_pandas(dataset: ds.Dataset) -> pa.Table:
-    return pa.Table.from_pandas(dataset.to_table().to_pandas(types_mapper=pd.ArrowDtype), preserve_index=False)
-
-
 READERS: dict[str, Callable[[ds.Dataset], pa.Table]] = {
-    "pyarrow": by_pyarrow,
+    "pyarrow": lambda dataset: dataset.to_table(),
     "duckdb": by_duckdb,
-    "polars": by_polars,
-    "pandas": by_pandas,
+    "polars": lambda dataset: pl.scan_pyarrow_dataset(dataset).collect().to_arrow(),
+    "pandas": lambda dataset: pa.Table.from_pandas(dataset.to_table().to_pandas(types_mapper=pd.ArrowDtype), preserve_index=False),
 }
 
 
@@ -264,3 +252,14 @@ def test_data_files_are_plain_parquet(tmp_path: Path) -> None:
     paths = mc.Table(tmp_path / "t").files()["path"].to_pylist()
     found = [pq.ParquetFile(tmp_path / "t" / path).read().to_pylist() for path in paths]
     assert sorted(itertools.chain(*found), key=str) == [{"p": "x", "v": 1}, {"p": "y", "v": 2}]
+
+
+# --- without numpy ------------------------------------------------------------------------------------------------------
+PROGRAM = Path(__file__).parents[2] / "integrations" / "aws_lambda" / "tests" / "everything.py"
+BLOCKED = "import runpy, sys; sys.modules.update(numpy=None, pandas=None); runpy.run_path(sys.argv[2])"  # None: there is no such module
+
+
+@pytest.mark.thorough
+def test_everything_runs_without_numpy(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKED, str(tmp_path / "t"), str(PROGRAM)], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,7 +1,5 @@
 """Columns widened and commented by operations of their own. [SC5] [SC9]"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from decimal import Decimal

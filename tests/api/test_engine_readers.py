@@ -1,7 +1,5 @@
 """`Table.duckdb` and `Table.to_polars`: the rows of `dataset()`, by the engines' own readers wherever those show them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gc
 import subprocess
@@ -259,9 +257,8 @@ def test_a_version_stays_what_it_is_and_a_file_that_is_gone_is_an_error(tmp_path
     for _ in range(2):
         mc.gc(path, grace="0s", keep_for="0s")
     assert not any((tmp_path / name).exists() for name in old)
-    with pytest.raises(duckdb.Error, match=r"No files found|No such file|Cannot open") as caught:
+    with pytest.raises(duckdb.Error, match=r"No files found|No such file|Cannot open", check=lambda error: old[0] in str(error)):
         relation.fetchall()
-    assert old[0] in str(caught.value)
     with pytest.raises((OSError, polars.exceptions.PolarsError)):
         frame.collect()
     assert rows(table.duckdb(connection)) == rows(connection.from_arrow(table.dataset()))

@@ -1,7 +1,5 @@
 """Every way to read gives the same rows for a filter, those that Spark gives: whoever wrote the files, wherever they are. [RD7] [DF6]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 import time

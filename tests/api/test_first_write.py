@@ -1,7 +1,5 @@
 """A first write that fails must not decide for ever what the table looks like. [CM13] [CF8]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,9 +45,8 @@ def test_of_two_first_writes_the_first_to_commit_decides(tmp_path: Path, maker_f
     other.write(MENDED, partition_by="day")
     first, second = (maker, other) if maker_first else (other, maker)
     first.commit()
-    with pytest.raises(mc.errors.CommitConflictError) as caught:
+    with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule == "schema"):
         second.commit()
-    assert caught.value.rule == "schema"
     table = mc.Table(tmp_path / "t")
     assert table.dataset().to_table().sort_by("at") == (text if maker_first else MENDED)
     assert table.describe()["partition_by"] == ([] if maker_first else ["day"])

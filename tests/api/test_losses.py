@@ -1,6 +1,4 @@
-"""What users would have lost, each by a way that was open once. No Spark here; see tests/spark/read/test_nan.py."""
-
-from __future__ import annotations
+"""What users would have lost, each by a way that was open once. No Spark here; see tests/spark/read/test_scan.py."""
 
 import os
 import pickle
@@ -87,7 +85,7 @@ def test_no_commit_writes_a_head_that_no_reader_accepts(tmp_path: Path, monkeypa
     """The table would be gone, after an acknowledgement. [OB4]"""
     mc.write(pa.table({"x": [0]}), tmp_path / "t")
     monkeypatch.setattr(codec, "MAX_RAW_BYTES", 100_000)
-    with pytest.raises(mc.errors.UsageError, match="more than readers accept; nothing was committed. Use fewer"):
+    with pytest.raises(mc.errors.UsageError, match=r"more than readers accept; nothing was committed\. Use fewer"):
         mc.write(pa.table({"x": [1]}), tmp_path / "t", watermarks={f"source {n:0100}": (0, 1) for n in range(2_000)})
     assert mc.Table(tmp_path / "t").dataset().to_table()["x"].to_pylist() == [0]
     head = open_head(open_store(tmp_path / "t")).snapshot
@@ -147,9 +145,8 @@ def test_a_second_overwrite_is_refused(tmp_path: Path) -> None:
         job.overwrite({"d": "1"})
 
 
-def test_a_symbolic_link_is_no_second_name_of_a_file(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_no_second_name_of_a_file(tmp_path: Path, root: Path) -> None:
     """Its rows would be there twice, or come from outside of the root. [SE2] [AF1]"""
-    root = tmp_path / "t"
     mc.write(pa.table({"x": [0]}), root)
     pq.write_table(pa.table({"x": [1]}), tmp_path / "outside.parquet")
     (root / "out.parquet").symlink_to(tmp_path / "outside.parquet")
@@ -165,9 +162,8 @@ def test_a_time_is_not_looked_up_past_a_hole_in_the_chain(tmp_path: Path) -> Non
     table = mc.Table(tmp_path / "t")
     moment = table.history(2)[1]["committed_at"]
     (tmp_path / "t" / object_names.version_name(5)).unlink()
-    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError, check=lambda error: error.object_name == object_names.version_name(5)):
         table.snapshot(as_of=moment)
-    assert caught.value.object_name == object_names.version_name(5)
 
 
 WRONG_RUNS: dict[str, dict[str, Any]] = {
@@ -182,9 +178,8 @@ def test_a_wrong_run_is_damage_that_is_named(what: str) -> None:
     """[OB4] [OB11]"""
     store = open_store("memory://losses/runs")
     ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", env=Env())
-    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError, check=lambda error: error.object_name == ref.path):
         ManifestReader(store).lookup((ref,), "k", KEY_RUN)
-    assert caught.value.object_name == ref.path
 
 
 def test_only_a_jobs_version_may_be_null_in_a_run() -> None:
@@ -208,9 +203,8 @@ def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, set_budgets
     )
     assert isinstance(wrong, Snapshot)
     store.put(object_names.version_name(wrong.version), codec.encode_snapshot(wrong))
-    with pytest.raises(mc.errors.CorruptMetadataError) as caught:
+    with pytest.raises(mc.errors.CorruptMetadataError, check=lambda error: error.object_name == ref.path):
         mc.Table(tmp_path / "t").files()
-    assert caught.value.object_name == ref.path
 
 
 @pytest.mark.parametrize("properties", [{"write.bounds-columns": "²"}, {"write.bound-columns": "3"}, {"write.bounds-columns": "0"}])

@@ -1,7 +1,5 @@
 """Rows, columns and partitions of a table in one call each: `to_arrow`, `to_pandas`, `to_polars`, `schema`, `version`, `partitions`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An overwrite of the whole table that gives it other columns and another partitioning. [SC10]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

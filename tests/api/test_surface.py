@@ -1,7 +1,5 @@
 """The public surface: what `manifestcommit` exports is all that its signatures name, and it is spelled one way."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import re

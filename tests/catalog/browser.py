@@ -1,7 +1,5 @@
 """Chromium without a window, which does what it is told over its pipe (Chrome DevTools Protocol)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Lakes that are served, and what asks for them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

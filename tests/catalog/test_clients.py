@@ -1,7 +1,5 @@
 """Clients of Iceberg's REST catalog read a lake by names, each by its own library, those of the page among them. [LK5] [LK6] [LK7]"""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

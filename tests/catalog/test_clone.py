@@ -1,7 +1,5 @@
 """A clone: the versions of a table at another place, and a standby that goes on exactly once. [CN1]-[CN7]"""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

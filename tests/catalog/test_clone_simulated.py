@@ -3,8 +3,6 @@
 Each object of the clone is checked at the moment when it appears or goes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Mapping

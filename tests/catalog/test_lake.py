@@ -1,7 +1,5 @@
 """A lake: tables are found by their markers, named by their folders, created and dropped. [LK1]-[LK4]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from pathlib import Path

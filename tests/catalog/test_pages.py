@@ -1,7 +1,5 @@
 """Pages of a lake and of its tables. [LK9]"""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import http.client
@@ -18,7 +16,7 @@ import pytest
 from tests.catalog.browser import browser
 from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
 from tests.catalog.test_rest import stored
-from tests.report.test_browser import chromium as chromium
+from tests.report.test_page import chromium as chromium
 
 import manifestcommit as mc
 from manifestcommit.catalog import pages, rest

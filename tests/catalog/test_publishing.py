@@ -1,7 +1,5 @@
 """A catalog of plain objects: what engines read by GET alone, and what could not be read so. [LK5] [LK6] [LK10]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

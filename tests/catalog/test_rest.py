@@ -1,7 +1,5 @@
 """Iceberg's REST catalog over exports, as clients and as strangers ask for it. [LK5]-[LK8]"""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`manifestcommit tables` says where it found none. [LK1]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

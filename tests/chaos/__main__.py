@@ -7,8 +7,6 @@
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import secrets

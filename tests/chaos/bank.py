@@ -1,7 +1,5 @@
 """Transfers between tables: what a transfer is, how its rows tell where its other rows must be, and what is wrong with a joint read."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict
@@ -10,19 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from tests.chaos.check import (
-    Link,
-    check_chain,
-    check_counts,
-    check_files,
-    check_remembered,
-    count_unheard,
-    known_keys,
-    read_chain,
-    readable,
-    waiting,
-    without_void,
-)
+from tests.chaos import check
 from tests.chaos.world import World
 
 from manifestcommit.store import open_store
@@ -100,17 +86,17 @@ def jobs_in(rows: pa.Table) -> Iterable[tuple[str, int]]:
 # --- the end of a run ---------------------------------------------------------------------------------------------------
 def check_banks(world: World, told: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[str]], int]:
     """The findings of each bank, and how many commits went unheard."""
-    chains = {bank: readable(read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS}
+    chains = {bank: check.readable(check.read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS}
     findings, unheard = dict[str, list[str]](), 0
     for bank, links in chains.items():
         store, table = open_store(world.urls[bank], world.direct), world.table(bank, direct=True)
-        own, valid = [note for note in told if note.get("table") == bank], without_void(links)
-        wrong, _ = check_files(store, table.files())
-        wrong += check_chain(links)
-        wrong += check_remembered(known_keys(store, links[-1]), own)
+        own, valid = [note for note in told if note.get("table") == bank], check.without_void(links)
+        wrong, _ = check.check_files(store, table.files())
+        wrong += check.check_chain(links)
+        wrong += check.check_remembered(check.known_keys(store, links[-1]), own)
         wrong += check_members(links, chains)
-        findings[bank] = [*wrong, *check_counts(table), *waiting(table)]
-        unheard += count_unheard(valid, own)
+        findings[bank] = [*wrong, *check.check_counts(table), *check.waiting(table)]
+        unheard += check.count_unheard(valid, own)
     if not any(findings.values()):  # a table that is damaged may not be readable
         findings["all"] = check_transfers(world, told)
     return findings, unheard
@@ -125,7 +111,7 @@ def check_transfers(world: World, told: Sequence[Mapping[str, Any]]) -> list[str
     return findings + ([f"{len(refused)} transfers were refused or aborted, and are there: {refused[:5]}"] if refused else [])
 
 
-def check_members(links: Sequence[Link], chains: Mapping[str, Sequence[Link]]) -> list[str]:
+def check_members(links: Sequence[check.Link], chains: Mapping[str, Sequence[check.Link]]) -> list[str]:
     """A member is void if and only if no version of its home has decided it; nobody builds on an undecided one."""
     void, findings = set(links[-1].snapshot.get("void", ())), list[str]()
     homes = {chain[-1].snapshot["table_id"]: chain for chain in chains.values()}
@@ -145,6 +131,6 @@ def check_members(links: Sequence[Link], chains: Mapping[str, Sequence[Link]]) -
 
 def count_members(world: World) -> dict[str, int]:
     """How many members can still be read about, and how many of all are void, at the end."""
-    chains = [readable(read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS]
+    chains = [check.readable(check.read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS]
     members = sum(link.snapshot.get("pending") is not None for links in chains for link in links)
     return {"members": members, "void": sum(len(links[-1].snapshot.get("void", ())) for links in chains)}

@@ -4,8 +4,6 @@ Watchers compare what they read with a replay of all changes; the sweeper compac
 random moments, and right before and after versions are created.
 """
 
-from __future__ import annotations
-
 import msgspec
 from tests.chaos.changes import TABLE, Change, Replay, carry_out, draw_change
 from tests.chaos.work import Board

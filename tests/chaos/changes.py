@@ -3,8 +3,6 @@
 A row change is serializable: each version holds what all changes up to it do, one after the other. [RC2] [RC3] [RC7] [RC9] [RC10]
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias

@@ -4,8 +4,6 @@ At the end snapshots are decoded here, as the specification describes them, and 
 library says, and its own datasets are held to the same. Everything returns findings, sentences; none is as it should be.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import itertools

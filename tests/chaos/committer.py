@@ -1,7 +1,5 @@
 """Committers: finish what writers have prepared, more than once, against each other, and after each other's deaths."""
 
-from __future__ import annotations
-
 import time
 from typing import Literal, TypeAlias
 

@@ -3,8 +3,6 @@
 What they show as the newest version is compared with the log, by the watermarks of that version. [EX1] [EX2] [EX4]
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import deltalake

@@ -6,8 +6,6 @@ together. So at the end each row that no rollback took away is once in the table
 violates a constraint of it. [CK1]-[CK7]
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

@@ -4,8 +4,6 @@ An item is what one job has brought: its job, its slot where it has one, and how
 twice, shows an item that nobody wrote; which rows these are, `check` knows.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

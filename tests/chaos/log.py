@@ -1,7 +1,5 @@
 """A source as streams are: append-only partitions in files, an offset per record. What it holds is the truth that tables are held to."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ It ends with everything that it started, stopped or not, as soon as the process 
 one group, and the end of its standard input is the end of the group.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
@@ -20,13 +18,12 @@ from typing import Any
 
 import msgspec
 import pyarrow.dataset
-from tests.chaos.auditor import Auditor, Janitor
 from tests.chaos.changer import Changer, Sweeper, Watcher
 from tests.chaos.committer import Closer, Collector, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
 from tests.chaos.gate import Filler, Inspector, Keeper, Loader, Ruler, Streamer
 from tests.chaos.reader import Reader
-from tests.chaos.transfers import Clerk, Manager, Teller
+from tests.chaos.transfers import Auditor, Clerk, Janitor, Manager, Teller
 from tests.chaos.world import Actor, World, tighten
 from tests.chaos.writer import Producer, Writer
 

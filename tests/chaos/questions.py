@@ -3,8 +3,6 @@
 What it has read already is held against the answers. Both return findings, as check does.
 """
 
-from __future__ import annotations
-
 import operator
 import random
 from collections.abc import Callable

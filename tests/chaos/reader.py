@@ -3,8 +3,6 @@
 Now and then it also asks for the files that a filter leaves, and where a position came from.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 from tests.chaos import questions
 from tests.chaos.check import compare, compare_again, compare_batches, compare_jobs, compare_state, last_of

@@ -1,7 +1,5 @@
 """One run: starts the actors, carries out the schedule, drains what is left, checks, and sums up."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

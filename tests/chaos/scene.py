@@ -1,7 +1,5 @@
 """What a run is about: which tables there are, who plays, when all of the work is done, and what must hold at the end."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What goes wrong when: drawn from the seed before the run begins, so that the same seed has the same schedule."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence

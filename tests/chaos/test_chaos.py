@@ -3,8 +3,6 @@
 The long runs are `make chaos`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The checker finds what it is there for: each kind of damage, planted in a table that is as it should be."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A unit of work: which records of which sources go to which tables, and how it is written down so that others can run it again."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Mapping, Sequence

@@ -1,17 +1,14 @@
 """One unit of work from its records to its outcome: what any writer does with it, in one of several ways."""
 
-from __future__ import annotations
-
-import io
 import secrets
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.chaos.history import part_does
 from tests.chaos.work import Board, Part, fingerprint_of, halves, rows
 from tests.chaos.world import AGAIN, EXTRAS, Actor, World
+from tests.kit.footers import parquet_bytes
 
 import manifestcommit as mc
 from manifestcommit.store import open_store
@@ -153,10 +150,8 @@ class Worker(Actor):
         paths = []
         for kind in kinds:
             chosen = data if kind is ... else pa.Table.from_pylist([row for row in data.to_pylist() if row["kind"] == kind], data.schema)
-            body = io.BytesIO()
-            pq.write_table(chosen, body)
             paths.append(f"loose files/{secrets.token_hex(8)} %20.parquet")
-            store.put(paths[-1], body.getvalue())
+            store.put(paths[-1], parquet_bytes(chosen))
         return paths
 
     def prepared(self, part: Part) -> str | None:

@@ -1,7 +1,5 @@
 """What all actors of a run share: where the tables are, what is noted of all that happens, and which phase the run is in."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

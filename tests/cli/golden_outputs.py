@@ -5,9 +5,6 @@ python -m tests.cli.golden_outputs     run all of them, and rewrite the files; l
 Ids are drawn from a fixed sequence. Times, ages, sizes and latencies are those of any run: their digits are replaced.
 """
 
-from __future__ import annotations
-
-import io
 import itertools
 import os
 import random
@@ -19,8 +16,8 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.cli.on_terminal import run
+from tests.kit.footers import parquet_bytes
 
 import manifestcommit as mc
 from manifestcommit.format.snapshot import Author
@@ -195,9 +192,7 @@ def _parquet(url: str) -> str:
     """A folder of Parquet files, and one file that is none."""
     store = open_store(url)
     for day in (1, 2):
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"flight": [1545, 1714]}), buffer)
-        store.put(f"day=2013-01-0{day}/part.parquet", buffer.getvalue())
+        store.put(f"day=2013-01-0{day}/part.parquet", parquet_bytes(pa.table({"flight": [1545, 1714]})))
     store.put("_SUCCESS", b"")
     return ""
 

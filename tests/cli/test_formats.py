@@ -1,7 +1,5 @@
 """What a command found, for people on a terminal and for programs: the same rows as a table, JSON, JSON lines and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

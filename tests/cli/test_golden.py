@@ -1,7 +1,5 @@
 """Every command on a terminal, as it was when someone last looked at it. `python -m tests.cli.golden_outputs` rewrites the files."""
 
-from __future__ import annotations
-
 import pytest
 from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, WIDTH, document
 
@@ -17,7 +15,6 @@ def test_a_command_shows_what_it_did(name: str) -> None:
 
 
 def test_every_command_has_a_file() -> None:
-    assert COMMANDS is not None
     assert {*CASES, *PLAIN} == set(COMMANDS.parsers) == {path.stem for path in FOLDER.glob("*.txt")} - {"several-tables"}
 
 

@@ -1,7 +1,5 @@
 """The `manifestcommit` command as people and scripts meet it: tables, one JSON document, exit statuses, hostile values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

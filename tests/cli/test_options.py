@@ -1,7 +1,5 @@
 """What commands share: the note that every command that commits takes. [OB15]"""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress of long work: rows, bytes and rate where someone looks, nothing anywhere else."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

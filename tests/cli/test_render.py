@@ -1,7 +1,5 @@
 """Tables for people: aligned whatever stands in them, and nothing in them that a terminal would obey."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Any
 

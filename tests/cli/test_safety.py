@@ -1,7 +1,5 @@
 """What only gc could make final is asked about first: on a real terminal, and refused where nobody can be asked. [SE4]"""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

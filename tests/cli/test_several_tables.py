@@ -1,7 +1,5 @@
 """`rollback` of several tables, for programs; what people see is in golden/several-tables.txt. [MT1] [MT12] [MT14]"""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

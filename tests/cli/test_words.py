@@ -1,7 +1,5 @@
 """Finding one's way: help by groups, what was meant, short job ids, exit codes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +17,6 @@ from manifestcommit.table.history import short_job
 
 REPO = Path(__file__).resolve().parents[2]
 COMMANDS = make_parser().commands
-assert COMMANDS is not None
 VERBS = sorted(COMMANDS.parsers)
 
 

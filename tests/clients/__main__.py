@@ -7,8 +7,6 @@ python -m tests.clients --page              only rewrite the page's tables
 Exit codes: 0 all as known, 1 a client got something wrong that is not in tests/clients/faults.py, or no longer what is, 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import os

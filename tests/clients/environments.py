@@ -1,7 +1,5 @@
 """Which client is read in which environment: most in the developers' own, the others each in one below `.venv-clients`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 Each is asserted: a client that reads a table right again has to lose its entry here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -4,13 +4,12 @@ Nothing but pyarrow and one client at a time is imported: the environments of cl
 an Arrow file, or what the client says against it a text.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,8 @@ def clause(where: str | None) -> str:
     return "" if where is None else f" WHERE {where}"
 
 
-def duckdb(query: str, s3: S3 | None) -> Any:
+def duckdb_session() -> Any:
+    """With the extensions that packages bring; nothing is downloaded."""
     import duckdb
 
     session = duckdb.connect(config={"allow_unsigned_extensions": "true", "autoinstall_known_extensions": "false"})
@@ -103,25 +103,23 @@ def duckdb(query: str, s3: S3 | None) -> Any:
         (file,) = Path(import_module(f"duckdb_extension_{name}").__file__ or "").parent.rglob("*.duckdb_extension")
         session.execute(f"LOAD '{file}'")
     session.execute("SET TimeZone = 'UTC'")
+    return session
+
+
+def duckdb(function: str, inside: str, root: str, s3: S3 | None, where: str | None) -> Any:
+    session, place = duckdb_session(), f"{root}{inside}".replace("'", "''")
     if s3 is not None:
         host = s3["endpoint"].partition("://")[2]
         session.execute(
             f"CREATE SECRET (TYPE s3, KEY_ID '{s3['key']}', SECRET '{s3['secret']}', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false)"
         )
-    return session.execute(query).to_arrow_table()
+    return session.execute(f"SELECT * FROM {function}('{place}'){clause(where)}").to_arrow_table()
 
 
-def duckdb_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
-    return duckdb("SELECT * FROM iceberg_scan('{}')".format(f"{root}/_iceberg".replace("'", "''")) + clause(where), s3)
-
-
-def duckdb_delta(root: str, s3: S3 | None, where: str | None) -> Any:
-    return duckdb("SELECT * FROM delta_scan('{}')".format(root.replace("'", "''")) + clause(where), s3)
-
-
-def clickhouse(place: str, function: str, s3: S3 | None, where: str | None) -> Any:
+def clickhouse(function: str, inside: str, root: str, s3: S3 | None, where: str | None) -> Any:
     from chdb import session
 
+    place = f"{root}{inside}"
     if s3 is None:
         source = f"{function}Local({quoted(place)})"
     else:
@@ -135,14 +133,6 @@ def clickhouse(place: str, function: str, s3: S3 | None, where: str | None) -> A
     finally:
         made.close()
     return pa.ipc.open_stream(found).read_all()
-
-
-def clickhouse_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
-    return clickhouse(f"{root}/_iceberg", "iceberg", s3, where)
-
-
-def clickhouse_delta(root: str, s3: S3 | None, where: str | None) -> Any:
-    return clickhouse(root, "deltaLake", s3, where)
 
 
 def daft_options(s3: S3 | None) -> Any:
@@ -183,7 +173,7 @@ def daft_delta(root: str, s3: S3 | None, where: str | None) -> Any:
 _SAIL: list[Any] = []
 
 
-def sail(format: str, place: str, s3: S3 | None, where: str | None) -> Any:
+def sail(format: str, inside: str, root: str, s3: S3 | None, where: str | None) -> Any:
     """One server for all: it reads its options from the environment as it starts."""
     if not _SAIL:
         os.environ.update(aws(s3) or {})
@@ -196,31 +186,23 @@ def sail(format: str, place: str, s3: S3 | None, where: str | None) -> Any:
         session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
         session.conf.set("spark.sql.session.timeZone", "UTC")
         _SAIL.extend([server, session])
-    frame = _SAIL[1].read.format(format).load(place)
+    frame = _SAIL[1].read.format(format).load(f"{root}{inside}")
     return (frame if where is None else frame.where(where)).toArrow()
-
-
-def sail_iceberg(root: str, s3: S3 | None, where: str | None) -> Any:
-    return sail("iceberg", f"{root}/_iceberg", s3, where)
-
-
-def sail_delta(root: str, s3: S3 | None, where: str | None) -> Any:
-    return sail("delta", root, s3, where)
 
 
 READERS: dict[str, Reader] = {
     "pyiceberg": pyiceberg,
-    "DuckDB iceberg_scan": duckdb_iceberg,
+    "DuckDB iceberg_scan": partial(duckdb, "iceberg_scan", "/_iceberg"),
     "Polars scan_iceberg": polars_iceberg,
-    "ClickHouse iceberg": clickhouse_iceberg,
+    "ClickHouse iceberg": partial(clickhouse, "iceberg", "/_iceberg"),
     "Daft read_iceberg": daft_iceberg,
-    "Sail iceberg": sail_iceberg,
+    "Sail iceberg": partial(sail, "iceberg", "/_iceberg"),
     "delta-rs QueryBuilder": deltalake_query,
-    "DuckDB delta_scan": duckdb_delta,
+    "DuckDB delta_scan": partial(duckdb, "delta_scan", ""),
     "Polars scan_delta": polars_delta,
-    "ClickHouse deltaLake": clickhouse_delta,
+    "ClickHouse deltaLake": partial(clickhouse, "deltaLake", ""),
     "Daft read_deltalake": daft_delta,
-    "Sail delta": sail_delta,
+    "Sail delta": partial(sail, "delta", ""),
 }
 
 

@@ -1,7 +1,5 @@
 """What each client has read, as recorded by the last run, and the table of docs/reference/clients.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

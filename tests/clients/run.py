@@ -1,7 +1,5 @@
 """Exports tables of every kind, has each client read them, and says what became of each. [EX1] [EX3] [EX6] [EX8] [EX9]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The matrix of clients is that of the last run, holds nothing unexpected, and its comparison finds what is wrong."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import sys

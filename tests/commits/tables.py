@@ -1,9 +1,7 @@
 """Tables of one store in memory, and joint commits over them that stop anywhere; tables on a disk."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,14 @@ from manifestcommit.commits.joint_commit import TablePart, commit_jointly
 from manifestcommit.format import codec
 from manifestcommit.format.change import Advance, Write
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.format.snapshot import Snapshot
+from manifestcommit.format.snapshot import Pending, Snapshot
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, open_head
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.outcome import Outcome
-from manifestcommit.store import Store, open_store
+from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
@@ -93,36 +91,43 @@ class Lake:
         name = max(info.name for info in store.list("_manifest/versions/0"))
         return codec.decode_snapshot(store.get(name), name=name)
 
+    def pending(self, which: int) -> Pending:
+        """What the newest object, a member, says of its joint commit."""
+        pending = self.newest(which).pending
+        assert pending is not None
+        return pending
 
-def dying(parts: Sequence[TablePart], after: int) -> Iterator[list[TablePart]]:
-    """The parts in a process that makes so many requests, of all tables together."""
+
+def crashing(after: int, counts: Callable[[Any], bool] = lambda call: True) -> Callable[[Any], None]:
+    """The process dies before its next request once it has made so many of those that count, of all tables together."""
     count = itertools.count()
 
     def on_call(call: Any) -> None:
-        if next(count) >= after:
+        if counts(call) and next(count) >= after:
             raise Crash
 
-    stores: list[Store] = [FaultStore(part.ctx.store, on_call=on_call) for part in parts]
-    yield [msgspec.structs.replace(part, ctx=TableContext(store, part.ctx.env)) for part, store in zip(parts, stores, strict=True)]
+    return on_call
+
+
+def watched(parts: Sequence[TablePart], on_call: Callable[[Any], None]) -> list[TablePart]:
+    stores = [FaultStore(part.ctx.store, on_call=on_call) for part in parts]
+    return [msgspec.structs.replace(part, ctx=TableContext(store, part.ctx.env)) for part, store in zip(parts, stores, strict=True)]
 
 
 def stopped(parts: Sequence[TablePart], after: int) -> tuple[Outcome, ...] | None:
     """The outcomes; None: the process died before request number `after`."""
-    for each in dying(parts, after):
-        try:
-            return commit_jointly(each)
-        except Crash:
-            return None
-    raise AssertionError("unreachable")
+    try:
+        return commit_jointly(watched(parts, crashing(after)))
+    except Crash:
+        return None
 
 
 def aborted_attempt(lake: Lake, parts: Sequence[TablePart]) -> str:
     """The id of an attempt at these parts that died before its decision, and that others have aborted."""
     stopped(parts, 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
-    abort_attempt(lake.at(lake.urls[0]), attempt_of(pending))
-    return attempt_of(pending)
+    attempt = attempt_of(lake.pending(1))
+    abort_attempt(lake.at(lake.urls[0]), attempt)
+    return attempt
 
 
 def objects_of(url: str) -> dict[str, bytes]:

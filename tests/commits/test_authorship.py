@@ -1,7 +1,5 @@
 """Who made a commit stays with it, whoever commits it. [OB15]"""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path
@@ -117,9 +115,8 @@ def test_a_change_of_rows_without_spark_says_what_for(tmp_path: Path, name: str)
     assert made and all((row["message"], row["metadata"]) == ("why é", HOSTILE) for row in made)
 
 
-def test_a_retry_from_another_host_is_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_from_another_host_is_the_same_work(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Neither note nor author is declared with the key. [OB15] [KY1]"""
-    root = tmp_path / "t"
     as_other(monkeypatch, user="ann", host="one")
     first = mc.write(ROWS, root, key="k", message="run 1", metadata={"run": "1"})
     as_other(monkeypatch, user="bob", host="two")
@@ -128,9 +125,8 @@ def test_a_retry_from_another_host_is_the_same_work(tmp_path: Path, monkeypatch:
     assert last(root).message == "run 1" and last(root).author == Author(user="ann", host="one")
 
 
-def test_the_environment_and_the_table_withhold_parts_of_the_author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_and_the_table_withhold_parts_of_the_author(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """A prepared job that names one which the table withholds by then is committed without it. [OB15]"""
-    root = tmp_path / "t"
     as_other(monkeypatch, user="ann", host="one", program="p", software="s")
     mc.write(ROWS, root)
     job = mc.begin(root)
@@ -156,9 +152,8 @@ def test_the_environment_and_the_table_withhold_parts_of_the_author(tmp_path: Pa
         mc.Table(root).set_properties({"write.author": "user,hots"})
 
 
-def test_a_prepared_job_whose_message_is_too_long_is_damaged(tmp_path: Path) -> None:
+def test_a_prepared_job_whose_message_is_too_long_is_damaged(root: Path) -> None:
     """Whoever commits it would carry it into the table. [OB15] [OB4]"""
-    root = tmp_path / "t"
     mc.write(ROWS, root)
     job = mc.begin(root, message="short")
     job.write(ROWS)

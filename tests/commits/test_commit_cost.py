@@ -3,13 +3,14 @@
 The manifests that the heads here list are made up and do not exist: whoever asked for one would fail.
 """
 
-from __future__ import annotations
-
+import re
 import secrets
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
+from benchmarks.long_life import Life, expected
 from benchmarks.made_up import COLUMNS, append, made_up_refs, made_up_session
 from tests.kit.sizes import rounds
 
@@ -134,3 +135,35 @@ def test_the_head_of_ten_million_files_and_ten_thousand_sources_is_below_a_megab
     data = codec.encode_snapshot(filled(snapshot, head))
     assert len(data) < 1_000_000
     assert codec.decode_snapshot(data, name=object_names.version_name(head.version)).manifests == refs
+
+
+# --- a table that lives long --------------------------------------------------------------------------------------------
+STORES = Path(__file__).parents[2] / "spec" / "stores.md"
+
+
+def test_the_page_for_operators_computes_with_the_codes_constants() -> None:
+    """[CM12]"""
+    text = " ".join(STORES.read_text("utf-8").split())
+    usual = Budgets()
+    for said in (
+        f"{usual.inline_entry_bytes // 1024} KiB of entries",
+        f"{usual.inline_entry_bytes // 4096} KiB of earlier ones",
+        f"{usual.inline_keys} keys",
+        f"{usual.inline_jobs} jobs",
+        f"{usual.fan_in} objects of one size",
+        f"{usual.max_merged_files:,} rows",
+    ):
+        assert said in text
+
+
+@pytest.mark.thorough
+def test_the_page_for_operators_says_what_is_computed(tmp_path: Path) -> None:
+    """[CM12]"""
+    like = Life(str(tmp_path / "t"), None, maintained=False).session.open().snapshot
+    rows = re.findall(r"^\| ([\d,]+) \| ([\d,]+) \| ([\d.,]+) \|$", STORES.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) == 3
+    for row in rows:
+        commits, objects, gigabytes = (float(text.replace(",", "")) for text in row)
+        computed_objects, computed_bytes = expected(int(commits), like)
+        assert objects == pytest.approx(computed_objects, rel=0.001), "field ids are drawn, and have more digits or fewer"
+        assert gigabytes == pytest.approx(computed_bytes / 1e9, rel=0.1)

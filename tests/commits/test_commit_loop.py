@@ -1,7 +1,5 @@
 """The commit loop over thousands of versions, without data files: what is spilled and merged stays what it was. [CM11] [CM12] [KY1]"""
 
-from __future__ import annotations
-
 import secrets
 from functools import partial
 from typing import Any
@@ -190,9 +188,8 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------------
-def test_a_job_with_very_many_files_keeps_them_out_of_the_head() -> None:
+def test_a_job_with_very_many_files_keeps_them_out_of_the_head(store: MemoryStore) -> None:
     """[CM12] [IV10]"""
-    store = memory()
     own = table(store)
     made = change(own.open(), *(f"{number:05}" for number in range(5000)))
     assert run(own, made).committed

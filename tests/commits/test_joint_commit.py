@@ -1,7 +1,5 @@
 """Several tables committed together: what stands at each point at which the coordinator may die, and what others make of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
-from tests.kit.undo import rollback
+from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit, create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly
@@ -21,11 +19,12 @@ from manifestcommit.format.entries import Entry
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import Head, choose_version, read_version, walk_back
 from manifestcommit.operations import gc
-from manifestcommit.operations.rollback import tag
+from manifestcommit.operations.rollback import plan_joint_rollback, tag, undo_together
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.joint_outcome import attempt_of
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.rows.read_changes import RowFeed
+from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.scan.change_feed import Feed
 from manifestcommit.store import open_store
@@ -66,9 +65,8 @@ def test_the_home_is_the_first_table_whatever_the_order_of_the_parts() -> None:
     assert [outcome.job_id for outcome in outcomes] == [lake.heads()[at].snapshot.commits[0].job for at in (2, 0, 1)]
 
 
-def test_the_table_of_the_lowest_rank_decides() -> None:
+def test_the_table_of_the_lowest_rank_decides(lake: Lake) -> None:
     """[MT2]"""
-    lake = Lake(2)
     last = open_store(f"{lake.urls[0]}-ranked")
     create_table(TableContext(last, lake.env), schema=SCHEMA, partition_by=(), properties={}, rank=-1)
     lake.urls.append(last.url)
@@ -78,9 +76,8 @@ def test_the_table_of_the_lowest_rank_decides() -> None:
     assert lake.head(2).snapshot.rank == -1
 
 
-def test_tables_that_take_no_part_have_none_of_its_members_and_cost_nothing() -> None:
+def test_tables_that_take_no_part_have_none_of_its_members_and_cost_nothing(lake: Lake) -> None:
     """[MT15] [CM11]"""
-    lake = Lake(2)
     store = CountingStore(open_store(lake.urls[0]))
     session = TableContext(store)
     head = session.open()
@@ -104,9 +101,8 @@ def test_only_2_to_32_tables_of_one_store_each_once() -> None:
 
 # --- the coordinator dies -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("after", range(7))
-def test_a_coordinator_that_dies_anywhere_leaves_all_or_nothing(after: int) -> None:
+def test_a_coordinator_that_dies_anywhere_leaves_all_or_nothing(after: int, lake: Lake) -> None:
     """Readers see it at once, in both tables; single writers, gc and the next joint commit go on. [MT1] [MT4] [MT5] [MT6] [MT8] [MT9]"""
-    lake = Lake(2)
     assert (stopped(lake.parts(), after) is None) == (after < 6)
     expected = [1, 1] if after >= DECIDED else [0, 0]
     assert lake.moved() == expected
@@ -133,9 +129,8 @@ def test_two_dead_coordinators_with_opposite_orders_block_nobody(after: int) -> 
     sound(lake)
 
 
-def test_an_undecided_member_is_waited_for_and_then_aborted_in_its_home() -> None:
+def test_an_undecided_member_is_waited_for_and_then_aborted_in_its_home(lake: Lake) -> None:
     """The writer waits as long as the commit needs, the home's version says so, and the member is void. [MT5] [MT9]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     member = lake.newest(1)
     assert member.pending is not None and lake.head(1).version == 1 and lake.head(1).top is not None and not lake.head(1).is_void
@@ -147,9 +142,8 @@ def test_an_undecided_member_is_waited_for_and_then_aborted_in_its_home() -> Non
     assert after.void == (2,) and member.commits[0].job not in after.recent_jobs and after.parent_digest is not None
 
 
-def test_who_aborts_what_is_decided_changes_nothing() -> None:
+def test_who_aborts_what_is_decided_changes_nothing(lake: Lake) -> None:
     """A late abort conflicts, however it comes. [MT6] [MT9] [AB4]"""
-    lake = Lake(2)
     stopped(lake.parts(), DECIDED)
     pending = lake.newest(1).pending
     assert pending is not None and lake.moved() == [1, 1]
@@ -161,9 +155,8 @@ def test_who_aborts_what_is_decided_changes_nothing() -> None:
     assert lake.moved() == [1, 1]
 
 
-def test_a_home_whose_fence_has_passed_the_job_has_aborted_it() -> None:
+def test_a_home_whose_fence_has_passed_the_job_has_aborted_it(lake: Lake) -> None:
     """Without a record, as long as the fence goes. [MT6] [MT9]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     for _ in range(2):
         append(lake, 0)
@@ -174,9 +167,8 @@ def test_a_home_whose_fence_has_passed_the_job_has_aborted_it() -> None:
     assert lake.env.waited_us == before and lake.head(1).snapshot.void == (2,)
 
 
-def test_the_coordinator_begins_its_next_attempt_where_others_aborted_one() -> None:
+def test_the_coordinator_begins_its_next_attempt_where_others_aborted_one(lake: Lake) -> None:
     """With the same jobs: each is committed once. [MT4] [MT9]"""
-    lake = Lake(2)
     parts = lake.parts()
     aborted_attempt(lake, parts)
     outcomes = commit_jointly(parts)
@@ -199,9 +191,8 @@ def test_the_same_jobs_go_on_with_the_members_that_they_have_placed() -> None:
     sound(lake)
 
 
-def test_what_is_decided_is_told_whatever_is_decided_on_top_of_it_and_fails_then() -> None:
+def test_what_is_decided_is_told_whatever_is_decided_on_top_of_it_and_fails_then(lake: Lake) -> None:
     """An error would say that nothing was committed. [CM10] [MT1]"""
-    lake = Lake(2)
     home, member = lake.parts()
     decided: list[str] = []
 
@@ -226,9 +217,8 @@ def test_what_is_decided_is_told_whatever_is_decided_on_top_of_it_and_fails_then
     sound(lake)
 
 
-def test_a_void_version_is_no_evidence_that_its_job_has_committed() -> None:
+def test_a_void_version_is_no_evidence_that_its_job_has_committed(lake: Lake) -> None:
     """The job of an aborted member that gc has fenced did not commit. [MT8] [CM2]"""
-    lake = Lake(2)
     parts = lake.parts()
     stopped(parts, 2)
     append(lake, 1)
@@ -239,9 +229,8 @@ def test_a_void_version_is_no_evidence_that_its_job_has_committed() -> None:
 
 
 # --- what others see ------------------------------------------------------------------------------------------------------
-def test_nobody_reads_a_void_version() -> None:
+def test_nobody_reads_a_void_version(lake: Lake) -> None:
     """Not by its number, not in the history, not in a stream, not as a tag or the target of a rollback, not by time. [MT8] [RD3] [SP8]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     append(lake, 1)
     session, store = lake.at(lake.urls[1]), open_store(lake.urls[1])
@@ -260,9 +249,8 @@ def test_nobody_reads_a_void_version() -> None:
     assert choose_version(store, head, version=None, as_of=moment, tag=None) in (1, None)
 
 
-def test_a_stream_stops_before_an_undecided_version() -> None:
+def test_a_stream_stops_before_an_undecided_version(lake: Lake) -> None:
     """[MT8] [SP8]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     feed = Feed(lake.at(lake.urls[1]), columns=SCHEMA.fields, pinned=1)
     assert feed.advance(feed.beginning(1)).version == 2
@@ -270,12 +258,10 @@ def test_a_stream_stops_before_an_undecided_version() -> None:
     assert feed.advance(feed.beginning(1)).version == 4
 
 
-def test_to_abort_an_attempt_costs_what_a_commit_costs() -> None:
+def test_to_abort_an_attempt_costs_what_a_commit_costs(lake: Lake) -> None:
     """The hint of the home's table is put as after any commit. [MT9] [CM11]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = CountingStore(open_store(lake.urls[0]))
     home = TableContext(store, lake.env)
     home.open()
@@ -284,9 +270,8 @@ def test_to_abort_an_attempt_costs_what_a_commit_costs() -> None:
     assert Counter(call.kind for call in store.calls) == {"put_if_absent": 1, "list": 1, "put": 1}
 
 
-def test_a_stream_passes_a_void_version_over() -> None:
+def test_a_stream_passes_a_void_version_over(lake: Lake) -> None:
     """Also where its object lists files that the version added. [MT8] [SP8] [IV5]"""
-    lake = Lake(2)
     parts = lake.parts([0, 1])
     name = f"00000-{'a' * 16}-0-{parts[1].change.job}.parquet"
     parts[1].ctx.store.put(name, b"x")
@@ -301,24 +286,20 @@ def test_a_stream_passes_a_void_version_over() -> None:
     assert changes.between(changes.beginning(2), changes.advance(changes.beginning(2))) == []
 
 
-def test_a_hint_of_another_version_or_attempt_says_nothing() -> None:
+def test_a_hint_of_another_version_or_attempt_says_nothing(lake: Lake) -> None:
     """[MT7] [LY7]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = open_store(lake.urls[1])
     for hint in (b"1 " + attempt_of(pending).encode(), b"2 " + object_names.attempt_id(pending.job, 2).encode(), b"\xff"):
         store.put("_manifest/hint", hint)
         assert lake.head(1).version == 1
 
 
-def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_upon_it() -> None:
+def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_upon_it(lake: Lake) -> None:
     """Who may put it may create the next version, too. It never hides what the home has committed, and asks nobody. [MT7] [LY7] [MT10]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
+    pending = lake.pending(1)
     store = CountingStore(open_store(lake.urls[1]))
     store.put("_manifest/hint", f"2 {attempt_of(pending)}".encode())
     store.calls.clear()
@@ -328,15 +309,13 @@ def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_u
     assert not report.is_sound and any(pending.home in each.problem for each in report.findings)
     committed = Lake(2)
     stopped(committed.parts(), 5)
-    pending = committed.newest(1).pending
-    assert pending is not None
+    pending = committed.pending(1)
     open_store(committed.urls[1]).put("_manifest/hint", f"2 {attempt_of(pending)} no".encode())
     assert committed.moved() == [1, 1]
 
 
-def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer() -> None:
+def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer(lake: Lake) -> None:
     """[MT6]"""
-    lake = Lake(2)
     stopped(lake.parts(), DECIDED)
     home = open_store(lake.urls[0])
     kept = {info.name: home.get(info.name) for info in home.list("")}
@@ -354,9 +333,8 @@ def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer() -> Non
     assert lake.moved() == [1, 1]
 
 
-def test_a_member_that_names_a_home_behind_it_is_refused() -> None:
+def test_a_member_that_names_a_home_behind_it_is_refused(lake: Lake) -> None:
     """Followed, two hostile tables that name each other would never end. [MT2] [OB16] [SE2]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     made = lake.newest(1)
     assert made.pending is not None
@@ -376,9 +354,8 @@ def test_a_member_that_names_a_home_behind_it_is_refused() -> None:
 
 # --- conflicts, keys ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_conflict_in_one_table_commits_nothing_in_any(which: int) -> None:
+def test_a_conflict_in_one_table_commits_nothing_in_any(which: int, lake: Lake) -> None:
     """And the tables are free at once. [MT1] [MT9]"""
-    lake = Lake(2)
     parts = lake.parts()
     commit_jointly(lake.parts())
     late = parts[which].change
@@ -392,9 +369,8 @@ def test_a_conflict_in_one_table_commits_nothing_in_any(which: int) -> None:
     sound(lake)
 
 
-def test_a_conflict_after_a_member_was_placed_takes_one_abort() -> None:
+def test_a_conflict_after_a_member_was_placed_takes_one_abort(lake: Lake) -> None:
     """A create, a list and the hint in the home; before it the home's head is read once more, since the conflict may have gone. [MT9]"""
-    lake = Lake(2)
     parts = lake.parts()
     commit_jointly(lake.parts())
     parts[1] = lake.parts([1])[0]
@@ -407,9 +383,8 @@ def test_a_conflict_after_a_member_was_placed_takes_one_abort() -> None:
     assert Counter(kind for at, kind in calls() if at == lake.urls[1]) == {"put_if_absent": 1, "list": 1}
 
 
-def test_what_is_decided_later_is_a_winner_since_a_birth_that_did_not_see_it() -> None:
+def test_what_is_decided_later_is_a_winner_since_a_birth_that_did_not_see_it(lake: Lake) -> None:
     """A job that began on the state before an undecided member conflicts with it once it is committed. [MT8] [CF3]"""
-    lake = Lake(2)
     parts = lake.parts(touched=({},))
     stopped(parts, 2)
     session = lake.at(lake.urls[1])
@@ -421,9 +396,8 @@ def test_what_is_decided_later_is_a_winner_since_a_birth_that_did_not_see_it() -
     assert outcome.conflict is not None and outcome.conflict.rule == "partition_was_touched"
 
 
-def test_what_was_aborted_is_no_winner() -> None:
+def test_what_was_aborted_is_no_winner(lake: Lake) -> None:
     """[MT8] [CF3]"""
-    lake = Lake(2)
     session = lake.at(lake.urls[1])
     head = session.open()
     whole = Write(job=session.new_job(head), birth=head.version, operation="overwrite", overwrite=Overwrite(scope=({},)))
@@ -446,18 +420,16 @@ def test_a_key_is_recorded_in_all_tables_and_a_rerun_does_nothing() -> None:
     assert {each.kind for each in two} == {"key_reused"} and lake.moved() == [1, 1, 1]
 
 
-def test_a_key_that_is_in_some_tables_only_is_refused_by_their_names() -> None:
+def test_a_key_that_is_in_some_tables_only_is_refused_by_their_names(lake: Lake) -> None:
     """[MT13]"""
-    lake = Lake(2)
     commit_jointly(lake.parts(key="k"))
     rollback(lake.at(lake.urls[1]), version=1, reason="r é", alone=True)
     outcomes = commit_jointly(lake.parts(key="k"))
     assert [outcome.kind for outcome in outcomes] == ["aborted", "key_reused"] and "undone here alone" in outcomes[1].reason
 
 
-def test_two_runs_of_one_key_commit_it_once() -> None:
+def test_two_runs_of_one_key_commit_it_once(lake: Lake) -> None:
     """The first has placed its member, and another run comes: one of them commits. [MT13] [KY5]"""
-    lake = Lake(2)
     first, second = lake.parts(key="k"), lake.parts(key="k")
     stopped(first, 2)
     assert [outcome.kind for outcome in commit_jointly(second)] == ["committed"] * 2
@@ -465,9 +437,8 @@ def test_two_runs_of_one_key_commit_it_once() -> None:
     assert lake.moved() == [1, 1]
 
 
-def test_a_rollback_is_possible_once_a_member_was_aborted() -> None:
+def test_a_rollback_is_possible_once_a_member_was_aborted(lake: Lake) -> None:
     """A void version is nothing that it would roll back over. [MT8] [CF13]"""
-    lake = Lake(2)
     append(lake, 1)
     stopped(lake.parts(), 2)
     assert rollback(lake.at(lake.urls[1]), version=1, reason="r é", alone=True).version == 4
@@ -476,9 +447,8 @@ def test_a_rollback_is_possible_once_a_member_was_aborted() -> None:
 
 
 # --- gc -------------------------------------------------------------------------------------------------------------------
-def test_gc_settles_what_a_dead_coordinator_left() -> None:
+def test_gc_settles_what_a_dead_coordinator_left(lake: Lake) -> None:
     """[MT5] [MT9] [GC3]"""
-    lake = Lake(2)
     append(lake, 1)
     stopped(lake.parts(), 2)
     gc.run(lake.at(lake.urls[1]), AT_ONCE)
@@ -487,18 +457,16 @@ def test_gc_settles_what_a_dead_coordinator_left() -> None:
     sound(lake)
 
 
-def test_a_gc_that_has_nothing_to_decide_reports_a_version_that_can_be_read() -> None:
+def test_a_gc_that_has_nothing_to_decide_reports_a_version_that_can_be_read(lake: Lake) -> None:
     """Not the void one above it. [MT8] [GC3]"""
-    lake = Lake(2)
     append(lake, 1)
     stopped(lake.parts(), 2)
     report = gc.run(lake.at(lake.urls[1]), Policy(grace_s=9e9, keep_for_s=9e9, keep_versions=9, prepared_grace_s=9e9))
     assert lake.newest(1).version == 3 and report.version == 2 == lake.head(1).version
 
 
-def test_gc_keeps_the_last_versions_that_are_states() -> None:
+def test_gc_keeps_the_last_versions_that_are_states(lake: Lake) -> None:
     """Void ones are none. [MT8] [GC1]"""
-    lake = Lake(2)
     for _ in range(3):
         append(lake, 1)
         stopped(lake.parts(), 2)
@@ -546,11 +514,80 @@ def test_two_members_are_consistent_without_their_home() -> None:
 
 
 @pytest.mark.parametrize(("after", "requests"), [(2, 8), (DECIDED, 10), (5, 8), (6, 3)])
-def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int) -> None:
+def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int, lake: Lake) -> None:
     """A hint that is a version behind costs two, here and in the home; undecided: the state before is what the hint led to; decided and
     untold: the home is asked; told: nothing more. [MT6] [MT7]"""
-    lake = Lake(2)
     stopped(lake.parts(), after)
     store = CountingStore(open_store(lake.urls[1]))
     TableContext(store).open()
     assert len(store.calls) == requests
+
+
+# --- rollbacks of one of its tables only, and of all of them ------------------------------------------------------------
+RULE = "undoes_a_joint_commit"
+
+
+def rule_of(outcome: Outcome) -> str:
+    return outcome.conflict.rule if outcome.conflict is not None else outcome.kind
+
+
+def back(lake: Lake, targets: dict[int, Any]) -> tuple[Outcome, ...]:
+    return undo_together(plan_joint_rollback([lake.at(lake.urls[each]) for each in targets], list(targets.values()), reason="wrong é"))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_joint_commit_is_not_undone_in_one_table(which: int) -> None:
+    """Neither in the home nor in a member, by a rollback or by a rewind, unless that is asked for. [MT14]"""
+    lake = Lake(3)
+    url = lake.urls[which]
+    append(lake, which)
+    commit_jointly(lake.parts(key="day"))
+    append(lake, which)
+    refused = rollback(lake.at(url), 2, reason="r"), rewind(lake.at(url), "s", None, reason="r")
+    assert [rule_of(each) for each in refused] == [RULE] * 2 and lake.moved() == [1, 1, 1]
+    roots = {lake.at(each).store.url for each in ([lake.urls[0]] if which else lake.urls[1:])}
+    assert refused[0].conflict is not None and all(root in refused[0].conflict.winner for root in roots)
+    assert refused[1].conflict is not None and "'day'" in refused[1].conflict.winner
+    before = lake.head(which).snapshot
+    assert rollback(lake.at(url), 3, reason="it keeps the joint commit").committed
+    assert rewind(lake.at(url), "s", 0, reason="r", keep_keys=True).committed
+    assert rollback(lake.at(url), 2, reason="r", alone=True).committed
+    after = lake.head(which).snapshot
+    for name in ("joint", "homes", "void", "rank"):
+        assert getattr(after, name) == getattr(before, name)
+    sound(lake)
+
+
+def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for(lake: Lake) -> None:
+    """What was committed in this table only is rewound as ever. [MT14] [WM5]"""
+    url = lake.urls[1]
+    commit_jointly(lake.parts(key="day"))
+    (part,) = lake.parts([1], key="alone")
+    assert commit(part.ctx, part.head, part.change).committed
+    assert rewind(lake.at(url), "s", 1, reason="r").dropped_keys == ("alone",)
+    assert rule_of(rewind(lake.at(url), "s", 0, reason="r")) == RULE
+    assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)
+
+
+def test_a_table_of_the_joint_commit_that_is_not_rolled_back_is_missed() -> None:
+    """In the home, which knows all of them. [MT14]"""
+    lake = Lake(3)
+    commit_jointly(lake.parts())
+    outcomes = back(lake, {0: 1, 1: 1})
+    assert [rule_of(outcome) for outcome in outcomes] == [RULE, "aborted"]
+    assert outcomes[0].conflict is not None and lake.at(lake.urls[2]).store.url in outcomes[0].conflict.winner
+    assert RULE in [rule_of(outcome) for outcome in back(lake, {1: 1, 2: 1})], "their home stays"
+    assert lake.moved() == [1, 1, 1]
+    sound(lake)
+
+
+def test_targets_belong_together(lake: Lake) -> None:
+    """[MT14] [MT12]"""
+    commit_jointly(lake.parts())
+    commit_jointly(lake.parts())
+    for targets in ({0: 2, 1: 1}, {0: 1, 1: 2}):
+        with pytest.raises(UsageError, match="Choose versions that have it in all tables"):
+            back(lake, targets)
+    assert lake.moved() == [2, 2]
+    assert [outcome.kind for outcome in back(lake, {0: 2, 1: 2})] == ["committed"] * 2
+    assert lake.moved() == [1, 1]

@@ -1,7 +1,5 @@
 """What people and programs are told of joint commits: history, describe, resolve, the report, and verify. [MT1]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from manifestcommit.store.local import MemoryStore
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> list[str]:
+def written(tmp_path: Path) -> list[str]:
     """Paths of tables that a joint commit made and another wrote to, the one that decides first; then a commit of that one alone."""
     paths = [f"{tmp_path}/table {name} %+=#é" for name in "abc"]
     for key in ("day 1", "day 2"):
@@ -36,8 +34,8 @@ def lake(tmp_path: Path) -> list[str]:
     return [home, *(path for path in paths if path != home)]
 
 
-def test_what_never_took_part_shows_no_column_of_it(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for path, is_joint in ((f"{lake[0]} alone", False), (lake[1], True)):
+def test_what_never_took_part_shows_no_column_of_it(written: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for path, is_joint in ((f"{written[0]} alone", False), (written[1], True)):
         mc.write(DAY, path)
         for verb in ("history", "describe"):
             assert main([verb, path, *["--version", "2"] * (is_joint and verb == "describe")]) == 0
@@ -47,32 +45,32 @@ def test_what_never_took_part_shows_no_column_of_it(lake: list[str], capsys: pyt
         assert ("together with" in Path(f"{path}.html").read_text()) == is_joint
 
 
-def test_the_report_names_the_other_tables_of_commits_and_jobs(lake: list[str]) -> None:
-    jobs = [mc.begin(path) for path in lake[:2]]
+def test_the_report_names_the_other_tables_of_commits_and_jobs(written: list[str]) -> None:
+    jobs = [mc.begin(path) for path in written[:2]]
     for job in jobs:
         job.write(DAY)
     mc.transaction(jobs).prepare()
-    data = read_report(TableContext(open_store(lake[1])), last=9, with_gc=False, ends=None)
-    home = mc.Table(lake[0]).url.rpartition("/")[2]
+    data = read_report(TableContext(open_store(written[1])), last=9, with_gc=False, ends=None)
+    home = mc.Table(written[0]).url.rpartition("/")[2]
     assert data.history.commits[0].together == f"{home} (decides)" and data.history.commits[-1].together == ""
-    assert [job.together for job in data.jobs] == [(mc.Table(lake[0]).url, mc.Table(lake[1]).url)]
-    assert f"<td>{home}</td>" in mc.Table(lake[1]).report().html.replace(' class="name"', "")
+    assert [job.together for job in data.jobs] == [(mc.Table(written[0]).url, mc.Table(written[1]).url)]
+    assert f"<td>{home}</td>" in mc.Table(written[1]).report().html.replace(' class="name"', "")
 
 
-def test_what_became_of_a_job_names_the_tables_that_are_known(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_became_of_a_job_names_the_tables_that_are_known(written: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """As far as the version or the prepared job says. [CM23] [MT11]"""
-    home, *members = (mc.Table(path) for path in lake)
+    home, *members = (mc.Table(path) for path in written)
     alone, decision, *_ = home.history()
     found = home.resolve(decision["job"])
     assert (found, found.version, found.together) == ("committed", decision["version"], (home.url, *(each.url for each in members)))
     assert home.resolve(alone["job"]).together == ()
     at = members[0].resolve(members[0].history()[0]["job"])
     assert at == "committed" and at.together == (home.url, members[0].url)
-    assert main(["resolve", lake[1], members[0].history()[0]["job"]]) == 0
+    assert main(["resolve", written[1], members[0].history()[0]["job"]]) == 0
     assert capsys.readouterr().out == f"committed at version 3, together with {home.url.rpartition('/')[2]}\n"
-    assert main(["resolve", lake[1], members[0].history()[0]["job"], "--json"]) == 0
+    assert main(["resolve", written[1], members[0].history()[0]["job"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"] == [home.url, members[0].url]
-    jobs = [mc.begin(path) for path in lake[:2]]
+    jobs = [mc.begin(path) for path in written[:2]]
     for job in jobs:
         job.write(DAY)
     prepared = mc.transaction(jobs).prepare()
@@ -83,18 +81,16 @@ def test_what_became_of_a_job_names_the_tables_that_are_known(lake: list[str], c
     assert mc.Table(members[0].url).resolve(prepared.jobs[members[0].url]).together == (home.url, members[0].url)
 
 
-def test_an_undecided_job_names_its_home() -> None:
+def test_an_undecided_job_names_its_home(lake: Lake) -> None:
     """[MT8] [CM23]"""
-    lake = Lake(2)
     parts = lake.parts()
     stopped(parts, DECIDED - 1)
     found = resolve_job(lake.at(lake.urls[1]), parts[1].change.job)
     assert found == "pending" and found.together == tuple(lake.at(url).store.url for url in lake.urls)
 
 
-def test_a_second_attempt_is_named_as_such() -> None:
+def test_a_second_attempt_is_named_as_such(lake: Lake) -> None:
     """[MT9]"""
-    lake = Lake(2)
     parts = lake.parts()
     attempt = aborted_attempt(lake, parts)
     commit_jointly(parts)
@@ -125,9 +121,8 @@ def test_verify_says_where_a_member_was_settled_by_hand_against_the_decision() -
     assert torn(lake, 0) == torn(lake, 1) == []
 
 
-def test_verify_says_where_one_of_the_tables_was_put_back() -> None:
+def test_verify_says_where_one_of_the_tables_was_put_back(lake: Lake) -> None:
     """To a state before their joint commit, or to another version of that number. [MT1] [RD10]"""
-    lake = Lake(2)
     home, member = lake.urls
     kept = [objects_of(url) for url in lake.urls]
     commit_jointly(lake.parts())
@@ -147,9 +142,8 @@ def test_verify_says_where_one_of_the_tables_was_put_back() -> None:
     sound(lake)
 
 
-def test_verify_says_nothing_of_tables_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_says_nothing_of_tables_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch, lake: Lake) -> None:
     """The one that decides is out of reach: that is not known to be wrong. [MT10]"""
-    lake = Lake(2)
     commit_jointly(lake.parts())
     append(lake, 1)
 
@@ -196,9 +190,8 @@ def test_a_table_that_decides_by_chance_is_told_once(tmp_path: Path, caplog: pyt
     assert len(together("a", "c")) == 1
 
 
-def test_who_may_not_read_the_table_that_decides_is_told_which_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_read_the_table_that_decides_is_told_which_that_is(monkeypatch: pytest.MonkeyPatch, lake: Lake) -> None:
     """[MT6] [ST5]"""
-    lake = Lake()
     stopped(lake.parts(), 2)
     home, member = lake.urls
     for name in ("get", "list"):

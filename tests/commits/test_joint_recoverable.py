@@ -1,18 +1,15 @@
 """Recoverable jobs of several tables: of runs that share jobs, the work of one is committed in all tables. [AB6] [MT3] [MT6] [MT9]"""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
+from tests.commits.tables import DAY, Crash, Hurried, Lake, append, crashing, sound, watched
 from tests.kit.faults import Turns
 from tests.kit.sizes import rounds
 from tests.kit.tables import unread
@@ -24,9 +21,7 @@ from manifestcommit.commits.joint_commit import TablePart, commit_jointly
 from manifestcommit.errors import JobAbortedError, JobFencedError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Write
-from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.outcome import Outcome
-from manifestcommit.testing import FaultStore
 
 KEY = "day 1 é"
 
@@ -85,11 +80,6 @@ def meeting(parts: Sequence[TablePart], at: int, meet: Any) -> list[TablePart]:
     return watched(parts, on_call)
 
 
-def watched(parts: Sequence[TablePart], on_call: Callable[[Any], None]) -> list[TablePart]:
-    stores = [FaultStore(part.ctx.store, on_call=on_call) for part in parts]
-    return [msgspec.structs.replace(part, ctx=TableContext(store, part.ctx.env)) for part, store in zip(parts, stores, strict=True)]
-
-
 def recorded(lake: Lake) -> list[int | None]:
     """The version at which each table records the key."""
     return [record.version if (record := head.snapshot.keys.get(KEY)) else None for head in lake.heads()]
@@ -112,14 +102,9 @@ def test_what_a_dead_run_has_placed_is_not_mixed_with_what_its_rerun_wrote(lake:
 
 def died_with(parts: Sequence[TablePart], creates: int) -> None:
     """This run dies once it has created so many versions."""
-    count = itertools.count()
-
-    def on_call(call: Any) -> None:
-        if call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS) and next(count) == creates:
-            raise Crash
-
+    creating = crashing(creates, lambda call: call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS))
     with pytest.raises(Crash):
-        commit_jointly(watched(parts, on_call))
+        commit_jointly(watched(parts, creating))
 
 
 def test_a_rerun_begins_with_the_attempt_after_those_that_were_aborted(lake: Lake) -> None:
@@ -268,11 +253,6 @@ def test_a_job_that_was_committed_alone_is_no_member(lake: Lake, which: int, at:
 
 
 # --- a rerun, by the public calls -----------------------------------------------------------------------------------------
-@pytest.fixture
-def paths(tmp_path: Path) -> list[str]:
-    return tables_on_disk(tmp_path)
-
-
 def begun(paths: Sequence[str], data: Any = DAY, *, finished: Sequence[str] = ()) -> mc.Transaction:
     """A run that has written the day, of whose tables these are taken over from an earlier run."""
     tx = mc.transaction(paths, key=KEY, recoverable=True, fingerprint="day 1 of input 1")

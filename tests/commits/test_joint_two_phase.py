@@ -1,16 +1,13 @@
 """Jobs of several tables that are prepared together: any process commits all of them or aborts all, killed anywhere. [MT11]"""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.commits.tables import DAY, Crash, Lake, append, sound, tables_on_disk
+from tests.commits.tables import DAY, Crash, Lake, append, crashing, sound
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
@@ -46,11 +43,7 @@ def prepare(lake: Lake, which: list[int] | None = None, *, but: int | None = Non
 
 def dying(lake: Lake, which: int, after: int) -> TableContext:
     """A process at this table that makes so many requests, of all tables together."""
-    count = itertools.count()
-
-    def on_call(call: Any) -> None:
-        if next(count) >= after:
-            raise Crash
+    on_call = crashing(after)
 
     class Dying(FaultStore):
         def beside(self, scheme: str, path: str) -> Any:
@@ -107,9 +100,8 @@ def test_one_that_is_missing_is_aborted_with_all_others(missing: int, by: int) -
     assert [lake.head(which).version for which in (1, 2)] == [1, 1]
 
 
-def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
+def test_a_conflict_leaves_all_prepared_under_the_next_attempt(lake: Lake) -> None:
     """And is raised as that of its table, whichever is committed; once it is resolved, all commit. [MT11] [WM2]"""
-    lake = Lake(2)
     parts = lake.parts()
     advance = msgspec.structs.replace(parts[1].change.advances[0], start=1, end=2)  # type: ignore[union-attr]
     parts[1] = msgspec.structs.replace(parts[1], change=msgspec.structs.replace(parts[1].change, advances=(advance,)))
@@ -135,9 +127,8 @@ def test_a_conflict_leaves_all_prepared_under_the_next_attempt() -> None:
     sound(lake)
 
 
-def test_all_who_commit_make_the_same_attempt() -> None:
+def test_all_who_commit_make_the_same_attempt(lake: Lake) -> None:
     """Which begins where the home says that the ones before were aborted: nobody makes a void member, or waits. [MT9] [MT11]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     abort_attempt(lake.at(lake.urls[0]), object_names.attempt_id(jobs[0], 1))
     before = lake.env.waited_us
@@ -146,9 +137,8 @@ def test_all_who_commit_make_the_same_attempt() -> None:
     assert pending is not None and pending.attempt == 2 and lake.env.waited_us - before < 100_000
 
 
-def test_who_is_an_attempt_behind_joins_the_next_at_once() -> None:
+def test_who_is_an_attempt_behind_joins_the_next_at_once(lake: Lake) -> None:
     """Another process aborted it and goes on: to wait for that one would abort it, too. [MT9] [MT11]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     late = dying(lake, 1, 10**6)
     known: list[int] = []
@@ -170,9 +160,8 @@ def test_who_is_an_attempt_behind_joins_the_next_at_once() -> None:
     assert lake.env.waited_us - before < 1_000_000
 
 
-def test_who_is_overtaken_by_the_next_attempt_reports_its_versions() -> None:
+def test_who_is_overtaken_by_the_next_attempt_reports_its_versions(lake: Lake) -> None:
     """It has placed its members when others abort that attempt, and commit the same jobs by the next. [MT11] [CM10] [MT7]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     store = open_store(lake.urls[0])
     late: list[Any] = []
@@ -188,7 +177,6 @@ def test_who_is_overtaken_by_the_next_attempt_reports_its_versions() -> None:
     made = []
     for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
         change = prepared[job]
-        assert change is not None
         made.append(TablePart(ctx=at, head=at.open(), change=change.change, is_prepared=True))
     found = commit_declared(made)
     member = made[1]
@@ -208,9 +196,8 @@ def _until_placed(lake: Lake, jobs: list[str]) -> None:
 
 # --- killed anywhere ------------------------------------------------------------------------------------------------------
 # --- refused --------------------------------------------------------------------------------------------------------------
-def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
+def test_what_other_tables_lost_of_it_is_never_committed_alone(lake: Lake) -> None:
     """The home was removed: nothing decides; its own table aborts the job. [MT11]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     store = open_store(lake.urls[0])
     store.delete([info.name for info in store.list("")])
@@ -222,9 +209,8 @@ def test_what_other_tables_lost_of_it_is_never_committed_alone() -> None:
 
 
 @pytest.mark.parametrize("fenced", [0, 1])
-def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
+def test_a_fence_above_one_of_them_aborts_all(fenced: int, lake: Lake) -> None:
     """And whoever commits one of them is told. [MT11] [AB5] [CM2]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     data = open_store(lake.urls[fenced]).get(object_names.prepared_name(jobs[fenced]))
     append(lake, fenced)
@@ -238,10 +224,9 @@ def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
     assert resolve_job(other, jobs[1 - fenced]) == said and [each.state for each in list_jobs(other)] == [said]
 
 
-def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
+def test_what_a_home_has_forgotten_the_own_table_tells(lake: Lake) -> None:
     """The home can decide nothing any more, and its versions since then are gone: nobody is left with a job that is prepared for ever.
     [MT11] [CM2] [AB4]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     for _ in range(2):
         append(lake, 0)
@@ -253,9 +238,8 @@ def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
     assert resolve_job(other, jobs[1]) == "fenced"
 
 
-def test_what_the_own_table_has_forgotten_the_home_tells() -> None:
+def test_what_the_own_table_has_forgotten_the_home_tells(lake: Lake) -> None:
     """That it was committed, and no version: gc has taken what recorded which. [MT11] [GC8] [CM10]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     assert commit_prepared(lake.at(lake.urls[0]), jobs[0]).version == 2
     kept = read_prepared(lake.at(lake.urls[1]), jobs[1])
@@ -279,7 +263,6 @@ def test_jobs_that_name_each_other_differently_are_refused() -> None:
     jobs = prepare(lake)
     session = lake.at(lake.urls[1])
     own = read_prepared(session, jobs[1])
-    assert own is not None
     first, second, third = own.change.together
     for others, where in (((first, second), 1), ((second, first, third), 1)):
         session.store.put(object_names.prepared_name(jobs[1]), _changed(own, others))
@@ -299,7 +282,6 @@ def test_another_table_as_the_home_is_refused_where_all_jobs_agree_on_it() -> No
     for url, job in zip(lake.urls, jobs, strict=True):
         session = lake.at(url)
         own = read_prepared(session, job)
-        assert own is not None
         first, second, third = own.change.together
         session.store.put(object_names.prepared_name(job), _changed(own, (second, first, third)))
     for url, job in zip(lake.urls, jobs, strict=True):
@@ -326,9 +308,8 @@ def test_what_is_no_set_of_jobs_is_refused() -> None:
         msgspec.convert(msgspec.to_builtins(jobs[0]) | {"root": "lake"}, TogetherJob)
 
 
-def test_an_intent_is_never_part_of_a_joint_commit() -> None:
+def test_an_intent_is_never_part_of_a_joint_commit(lake: Lake) -> None:
     """[MT3] [CM20]"""
-    lake = Lake(2)
     jobs = prepare(lake)
     data = open_store(lake.urls[0]).get(object_names.prepared_name(jobs[0]))
     with pytest.raises(CorruptMetadataError, match="for several tables"):
@@ -336,11 +317,6 @@ def test_an_intent_is_never_part_of_a_joint_commit() -> None:
 
 
 # --- through the public calls, on a disk ----------------------------------------------------------------------------------
-@pytest.fixture
-def lake(tmp_path: Path) -> list[str]:
-    return tables_on_disk(tmp_path)
-
-
 def rows(paths: list[str]) -> list[int]:
     return [table.to_arrow().num_rows for table in mc.read_together(paths)]
 
@@ -352,34 +328,34 @@ def begun(paths: list[str], key: str | None = None) -> list[mc.Job]:
     return jobs
 
 
-def test_prepared_here_and_committed_there(lake: list[str]) -> None:
+def test_prepared_here_and_committed_there(paths: list[str]) -> None:
     """[MT11] [KY3]"""
-    prepared = mc.transaction(begun(lake, key="day 1 é")).prepare()
-    assert rows(lake) == [0, 0, 0] and list(prepared.jobs) == [mc.Table(path).url for path in lake]
+    prepared = mc.transaction(begun(paths, key="day 1 é")).prepare()
+    assert rows(paths) == [0, 0, 0] and list(prepared.jobs) == [mc.Table(path).url for path in paths]
     elsewhere = PreparedTransaction(prepared.jobs)
     outcome = elsewhere.commit()
     assert list(outcome.versions.values()) == [2, 2, 2] and prepared.commit().versions == outcome.versions
-    assert rows(lake) == [2, 2, 2] and prepared.abort() == "committed"
-    again = begun(lake, key="day 1 é")
-    assert mc.transaction(again).prepare().commit().already_committed and rows(lake) == [2, 2, 2]
+    assert rows(paths) == [2, 2, 2] and prepared.abort() == "committed"
+    again = begun(paths, key="day 1 é")
+    assert mc.transaction(again).prepare().commit().already_committed and rows(paths) == [2, 2, 2]
 
 
-def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) -> None:
+def test_a_transaction_that_is_prepared_is_left_by_its_block(paths: list[str]) -> None:
     """[MT11]"""
-    with mc.transaction(lake[:2]) as tx:
+    with mc.transaction(paths[:2]) as tx:
         for name in tx:
             tx[name].write(DAY)
         prepared = tx.prepare()
-    assert tx.outcome is None and rows(lake[:2]) == [0, 0]
+    assert tx.outcome is None and rows(paths[:2]) == [0, 0]
     assert prepared.abort() == "aborted" and prepared.abort() == "aborted"
     with pytest.raises(mc.errors.JobAbortedError):
         prepared.commit()
-    assert rows(lake[:2]) == [0, 0]
+    assert rows(paths[:2]) == [0, 0]
 
 
-def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None:
+def test_preparing_again_puts_the_same_and_nothing_else(paths: list[str]) -> None:
     """[MT11] [AB3]"""
-    jobs = begun(lake)
+    jobs = begun(paths)
     tx = mc.transaction(jobs)
     prepared = tx.prepare()
     assert tx.prepare().jobs == prepared.jobs
@@ -388,23 +364,23 @@ def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None
             wrong()
     with pytest.raises(mc.errors.UsageError, match="was prepared"):
         tx.commit()
-    alone = begun(lake)
+    alone = begun(paths)
     alone[0].prepare()
     with pytest.raises(mc.errors.UsageError, match="prepared in another way"):
         mc.transaction(alone).prepare()
     assert list(prepared.commit().versions.values()) == [2, 2, 2]
 
 
-def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
+def test_a_fenced_job_is_not_prepared(paths: list[str]) -> None:
     """Neither alone nor with others, of which none is prepared then. [AB3] [CM2] [MT11]"""
-    jobs, alone = begun(lake[:2]), begun(lake[1:2])[0]
-    mc.write(DAY, lake[1])
-    mc.gc(lake[1], grace="0s")
+    jobs, alone = begun(paths[:2]), begun(paths[1:2])[0]
+    mc.write(DAY, paths[1])
+    mc.gc(paths[1], grace="0s")
     with pytest.raises(mc.errors.JobFencedError):
         mc.transaction(jobs).prepare()
     with pytest.raises(mc.errors.JobFencedError):
         alone.prepare()
-    assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
+    assert [mc.Table(path).jobs() for path in paths[:2]] == [[], []]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -422,9 +398,9 @@ def test_preparing_n_tables_takes_2n_requests(count: int) -> None:
     assert Counter(call.kind for call in calls) == {"list": count, "put_if_absent": count}
 
 
-def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_leaves_the_rest_to_the_next_call(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """[MT11] [AB3]"""
-    jobs = begun(lake[:2])
+    jobs = begun(paths[:2])
     real = type(jobs[0]).make_durable
     failed: list[Any] = []
 
@@ -439,4 +415,4 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
     tx = mc.transaction(jobs)
     with pytest.raises(ManifestCommitError, match="away"):
         tx.prepare()
-    assert tx.prepare().commit().versions and rows(lake[:2]) == [2, 2]
+    assert tx.prepare().commit().versions and rows(paths[:2]) == [2, 2]

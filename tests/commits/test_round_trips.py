@@ -3,8 +3,6 @@
 Not how many there are: those that go side by side take the time of one.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

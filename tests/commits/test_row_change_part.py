@@ -1,7 +1,5 @@
 """Changes of rows as parts of a joint commit: of all tables or of none, whoever dies or wins. [MT1] [MT3] [RC1]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables that depend on the one that decided for them: settling them, and what is left where that one is gone. [MT10]"""
 
-from __future__ import annotations
-
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
 
@@ -93,9 +91,8 @@ def test_the_partners_of_a_table_that_ask_it_are_named_until_they_are_settled() 
     assert gc.run(lake.at(lake.urls[0]), GENTLE).unsettled == ()
 
 
-def test_an_undecided_member_is_a_note() -> None:
+def test_an_undecided_member_is_a_note(lake: Lake) -> None:
     """[MT10] [MT8]"""
-    lake = Lake(2)
     stopped(lake.parts(), 2)
     report = verify(lake.at(lake.urls[1]))
     assert report.is_sound and "member_is_undecided" in kinds(report)

@@ -1,7 +1,5 @@
 """Many batches of a streaming query through the engine, planned and committed apart as Spark does it. [SP7] [KY6] [IV10]"""
 
-from __future__ import annotations
-
 import secrets
 from collections import Counter
 
@@ -17,6 +15,7 @@ from manifestcommit.format.snapshot import StreamRecord
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import open_head
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.table import Table
 from manifestcommit.testing.faults import CountingStore
 
@@ -64,9 +63,8 @@ def test_each_batch_costs_the_same_requests() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_ten_thousand_batches_leave_one_record_and_a_bounded_head() -> None:
+def test_ten_thousand_batches_leave_one_record_and_a_bounded_head(store: MemoryStore) -> None:
     """[KY6] [IV10] What a commit carries does not grow with the number of batches: ten thousand in `make proof`, with the whole budget."""
-    store = memory()
     session = TableContext(store)
     head_bytes = []
     for number in range(MANY):

@@ -1,7 +1,5 @@
 """What a transaction has read holds until it commits: `Transaction.read`, and `based_on` of row changes. [MT16] [CF16] [CF17]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,9 +202,8 @@ def test_a_rerun_of_a_committed_key_is_compared_with_nothing(tmp_path: Path, wor
 
 
 @pytest.mark.parametrize("clauses", [False, True])
-def test_rows_that_tell_their_version_are_merged_as_they_are_written(tmp_path: Path, clauses: bool) -> None:
+def test_rows_that_tell_their_version_are_merged_as_they_are_written(clauses: bool, path: str) -> None:
     """A delay is doubled of rows that another has changed since. [CF17] [RC3] [RC9]"""
-    path = str(tmp_path / "t")
     mc.write(amounts((1, 10), (2, 20)), path)
     table = mc.Table(path)
 

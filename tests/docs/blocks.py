@@ -9,8 +9,6 @@
 Blocks of other languages are not run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

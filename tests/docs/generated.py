@@ -1,7 +1,5 @@
 """The parts of pages that are made from the code when the site is built: the command line, from the parser's help."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -16,7 +14,6 @@ WIDTH = "86"  # of a block of code on the site, without scrolling
 def command_line() -> str:
     """Tables of all commands by group, then each command's help as argparse prints it."""
     commands = make_parser().commands
-    assert commands is not None
     tables = [
         "\n".join([f"| {group} | |", "|---|---|", *(f"| [`{name}`](#{name}) | {what} |" for name, what in members.items())])
         for group, members in commands.groups.items()

@@ -1,7 +1,5 @@
 """Whether every link, anchor and file of a built site is there, and whether its pages ask nothing of other hosts."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ Needs the extra `docs` and no network. The site is in build/site; it asks nothin
 a link, an anchor, a reference, a page that the navigation lacks. Exit codes: 0 built, 1 something is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import posixpath

@@ -1,7 +1,5 @@
 """The dbt project of the docs, by dbt itself, in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

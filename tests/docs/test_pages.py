@@ -1,7 +1,5 @@
 """Every block of README.md and docs/ runs, and prints what the page shows. Pages that need Spark: tests/spark/test_pages.py."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

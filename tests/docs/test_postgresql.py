@@ -3,8 +3,6 @@
 Needs Debian's package postgresql, which is not installed for it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 `make docs` builds it, with the extra `docs`, and fails for what is tested here in little.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -5,8 +5,6 @@ makes one call in four, with each argument, and writes all of them into a file. 
 has to come before Spark.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import decimal

@@ -3,8 +3,6 @@
 One process without pyspark makes all hostile calls: a check has to come before Spark is looked for.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

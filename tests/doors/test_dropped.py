@@ -1,7 +1,5 @@
 """A job that nobody has ended says so when it is dropped, and one that is interrupted says how to end it. [CM10] [AB3]"""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -33,26 +31,21 @@ def warned() -> Iterator[list[str]]:
     texts += [str(each.message) for each in found if each.category is mc.job.DroppedJobWarning]
 
 
-def written(job: mc.Job) -> None:
-    job.write(ROWS)
+WORKS: dict[str, Callable[[mc.Job], object]] = {
+    "written": lambda job: job.write(ROWS),
+    "advanced": lambda job: job.advance("s", 0, 5),
+    "overwritten": lambda job: job.overwrite(),
+}
 
 
-def advanced(job: mc.Job) -> None:
-    job.advance("s", 0, 5)
-
-
-def overwritten(job: mc.Job) -> None:
-    job.overwrite()
-
-
-@pytest.mark.parametrize("work", [written, advanced, overwritten])
-def test_a_dropped_job_is_named_with_its_table(tmp_path: Path, work: Callable[[mc.Job], None]) -> None:
+@pytest.mark.parametrize("work", WORKS)
+def test_a_dropped_job_is_named_with_its_table(tmp_path: Path, work: str) -> None:
     """[CM10]"""
     mc.write(ROWS, tmp_path / "t")
     job: Any = mc.begin(tmp_path / "t")
     name = job.id
     with warned() as texts:
-        work(job)
+        WORKS[work](job)
         del job
     assert len(texts) == 1 and name in texts[0] and str(tmp_path / "t") in texts[0]
 

@@ -1,7 +1,5 @@
 """Tools that print the locals of each frame of a traceback (pytest -l, rich, error trackers) show no storage option. [SE1]"""
 
-from __future__ import annotations
-
 import logging
 import os
 import traceback

@@ -1,7 +1,5 @@
 """Several tables through the public calls: committed together, read together. [MT1] [MT12]"""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

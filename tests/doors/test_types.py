@@ -1,7 +1,5 @@
 """Every public call over every type that `write` takes, at its extremes: an answer, or an error of this package. [SE3]"""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whole tables on a real S3 server: many writers, the permissions that the page names. [IV9] [CM8] [SE1]"""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -155,7 +153,6 @@ MOST_ATTEMPTS, MEAN_ATTEMPTS = 12, 6
 def policy(bucket: str) -> dict[str, Any]:
     """The page's policy for the table at lake/flights, as refusals that bind a bucket's owner: all that it does not allow is denied."""
     found = re.search(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
     allowed = json.loads(found[1].replace("arn:aws:s3:::lake", f"arn:aws:s3:::{bucket}").replace("flights/", "lake/flights/"))["Statement"]
     denied: list[dict[str, Any]] = [
         {"NotAction": [action for each in allowed for action in _listed(each["Action"])], "Resource": [f"arn:aws:s3:::{bucket}/*"]}

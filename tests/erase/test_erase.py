@@ -1,7 +1,5 @@
 """Rows that are to be gone for good: what holds them is found, and goes, whatever stops the call. [ER1] [ER2] [ER3] [ER4]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools

@@ -1,7 +1,5 @@
 """A table with a person in everything that a table can hold her in, and a reader of every object that knows nothing of this library."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,30 +1,20 @@
 """Other engines, each by its own library, that read an export; and rows in a form in which they can be compared."""
 
-from __future__ import annotations
-
 import datetime as dt
-import importlib
 import math
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars
 import pyarrow as pa
+from tests.clients.readers import document, duckdb_session
 
 import manifestcommit as mc
 
 Reader = Callable[[str], pa.Table]
-
-
-def document(root: str) -> str:
-    """The path of the Iceberg document that the hint names."""
-    folder = Path(root) / "_iceberg" / "metadata"
-    return str(folder / f"v{(folder / 'version-hint.text').read_text()}.metadata.json")
 
 
 def pyiceberg_scan(root: str, version: int | None = None) -> pa.Table:
@@ -36,19 +26,10 @@ def pyiceberg_scan(root: str, version: int | None = None) -> pa.Table:
 def polars_iceberg(root: str, version: int | None = None) -> pa.Table:
     with warnings.catch_warnings():  # that a faster planner is not installed
         warnings.simplefilter("ignore")
-        return polars.scan_iceberg(document(root), snapshot_id=version).collect().to_arrow()
+        return polars.scan_iceberg(document(root, None), snapshot_id=version).collect().to_arrow()
 
 
-@cache
-def duck() -> duckdb.DuckDBPyConnection:
-    """A session with the extensions that packages bring; nothing is downloaded."""
-    session = duckdb.connect(config={"allow_unsigned_extensions": "true", "autoinstall_known_extensions": "false"})
-    for name in ("httpfs", "avro", "iceberg", "delta"):
-        folder = Path(importlib.import_module(f"duckdb_extension_{name}").__file__ or "").parent
-        (file,) = folder.rglob("*.duckdb_extension")
-        session.execute(f"LOAD '{file}'")
-    session.execute("SET TimeZone = 'UTC'")
-    return session
+duck = cache(duckdb_session)
 
 
 def quoted(text: str) -> str:

@@ -1,7 +1,5 @@
 """Iceberg tables that pyiceberg writes, without a catalog's database: a commit is a new document in the folder."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any

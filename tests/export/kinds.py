@@ -1,15 +1,12 @@
 """Tables of every kind, each made by the calls that users make."""
 
-from __future__ import annotations
-
 import datetime as dt
-import io
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import budgets
 
 import manifestcommit as mc
@@ -265,9 +262,7 @@ def merged_manifests(path: str) -> mc.Table:
 
 
 def foreign(path: str, name: str, data: pa.Table, **options: object) -> None:
-    sink = io.BytesIO()
-    pq.write_table(data, sink, **options)
-    open_store(path).put(name, sink.getvalue())
+    open_store(path).put(name, parquet_bytes(data, **options))
 
 
 @kind

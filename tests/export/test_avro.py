@@ -1,7 +1,5 @@
 """Avro that is written by columns is read back, by rows and by another library's reader. [EX5]"""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from typing import Any

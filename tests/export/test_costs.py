@@ -1,7 +1,5 @@
 """What an export costs in requests and bytes, and which files others plan, on a table of 20,000 files. [EX2] [EX5] [EX8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import gc
 from collections import Counter

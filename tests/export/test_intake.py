@@ -1,7 +1,5 @@
 """Tables of Iceberg and Delta that are adopted where they are: exactly the files of the current snapshot, or nothing. [AF4]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json
@@ -243,16 +241,15 @@ def test_transforms_that_no_table_has_are_in_the_files(tmp_path: Path) -> None:
     assert table.describe()["partition_by"] == ["bucket(4, p)"]
 
 
-def test_values_of_partitions_are_taken_from_the_metadata(tmp_path: Path) -> None:
+def test_values_of_partitions_are_taken_from_the_metadata(path: str) -> None:
     """Also where the partitioning changed: by the columns that partition every file. [AF4]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(N, PART, NestedField(3, "other", LongType())), BY_PART, **NAMED_PART)
+    ice = ice_table(path, Schema(N, PART, NestedField(3, "other", LongType())), BY_PART, **NAMED_PART)
     add_without_column(ice, "a", numbered(2, other=[1, 2]), "a")
     with ice.update_spec() as update:
         update.add_identity("other")
     add_without_column(ice, "b", numbered(1, other=[7]), "b", 7)
     add_without_column(ice, "c", numbered(1, other=[7]), None, 7)
-    table = check(root, pa.table({"n": [0, 1, 0, 0], "part": ["a", "a", "b", None], "other": [1, 2, 7, 7]}), document(ice))
+    table = check(path, pa.table({"n": [0, 1, 0, 0], "part": ["a", "a", "b", None], "other": [1, 2, 7, 7]}), document(ice))
     assert table.describe()["partition_by"] == ["part"]
 
 
@@ -268,10 +265,9 @@ ONLY_IN_METADATA = [
 
 @pytest.mark.parametrize(("kind", "value"), ONLY_IN_METADATA, ids=str)
 @pytest.mark.parametrize("evolved", [False, True], ids=["", "evolved"])
-def test_a_value_that_only_iceberg_has_is_taken_or_refused(tmp_path: Path, kind: IcebergType, value: Any, evolved: bool) -> None:
+def test_a_value_that_only_iceberg_has_is_taken_or_refused(kind: IcebergType, value: Any, evolved: bool, path: str) -> None:
     """Never read as null. [AF4]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")), **NAMED)
+    ice = ice_table(path, Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")), **NAMED)
     add_without_column(ice, "a", numbered(2), None)
     add_without_column(ice, "b", numbered(2), value)
     if evolved:
@@ -282,11 +278,11 @@ def test_a_value_that_only_iceberg_has_is_taken_or_refused(tmp_path: Path, kind:
         with pytest.raises(
             mc.errors.UsageError, match=r"b\.parquet does not hold the column 'p': its value is only in the Iceberg metadata"
         ):
-            mc.Table(root).adopt(from_=document(ice))
-        assert not Path(root, "_manifest").exists()
+            mc.Table(path).adopt(from_=document(ice))
+        assert not Path(path, "_manifest").exists()
     else:
-        mc.Table(root).adopt(from_=document(ice))
-        assert mc.Table(root).to_arrow().column("p").null_count == 2
+        mc.Table(path).adopt(from_=document(ice))
+        assert mc.Table(path).to_arrow().column("p").null_count == 2
 
 
 def arrow_type_of(kind: IcebergType) -> pa.DataType:
@@ -294,28 +290,26 @@ def arrow_type_of(kind: IcebergType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_a_member_that_partitions_in_iceberg_is_in_the_files(tmp_path: Path, held: bool) -> None:
+def test_a_member_that_partitions_in_iceberg_is_in_the_files(held: bool, path: str) -> None:
     """[AF4]"""
-    root = str(tmp_path / "t")
     inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType()))
-    ice = ice_table(root, Schema(N, NestedField(2, "s", inner)), by((3, IdentityTransform(), "x")), **NESTED)
+    ice = ice_table(path, Schema(N, NestedField(2, "s", inner)), by((3, IdentityTransform(), "x")), **NESTED)
     values = [{"x": 5, "y": 1}] if held else [{"y": 1}]
     add_without_column(ice, "a", numbered(1, s=values), 5)
     if held:
-        assert check(root, numbered(1, s=values), document(ice)).describe()["partition_by"] == []
+        assert check(path, numbered(1, s=values), document(ice)).describe()["partition_by"] == []
     else:
         with pytest.raises(mc.errors.UsageError, match=r"does not hold the column 's\.x': its value is only in"):
-            mc.Table(root).adopt(from_=document(ice))
+            mc.Table(path).adopt(from_=document(ice))
 
 
-def test_only_the_current_snapshot_is_taken(tmp_path: Path) -> None:
+def test_only_the_current_snapshot_is_taken(path: str) -> None:
     """Neither what was overwritten nor what no snapshot lists. [AF4]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(N))
+    ice = ice_table(path, Schema(N))
     ice.append(numbered(3))
     ice.overwrite(numbered(2))
-    pq.write_table(numbered(5), f"{root}/data/orphan.parquet")
-    table = check(root, numbered(2), document(ice))
+    pq.write_table(numbered(5), f"{path}/data/orphan.parquet")
+    table = check(path, numbered(2), document(ice))
     assert table.files().num_rows == 1
 
 
@@ -326,21 +320,19 @@ def test_an_empty_iceberg_table(tmp_path: Path) -> None:
     mc.write(numbered(1, part=["a"]), table.url)
 
 
-def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> None:
+def test_files_without_ids_are_read_by_the_mapping_of_names(path: str) -> None:
     """[AF4]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(N, PART))
-    Path(f"{root}/data").mkdir(parents=True)
-    pq.write_table(numbered(2, part=["a", None]), f"{root}/data/plain.parquet")
-    ice.add_files([f"file://{root}/data/plain.parquet"])
+    ice = ice_table(path, Schema(N, PART))
+    Path(f"{path}/data").mkdir(parents=True)
+    pq.write_table(numbered(2, part=["a", None]), f"{path}/data/plain.parquet")
+    ice.add_files([f"file://{path}/data/plain.parquet"])
     with ice.update_schema() as update:
         update.rename_column("part", "other")
-    check(root, numbered(2, other=["a", None]), document(ice))
+    check(path, numbered(2, other=["a", None]), document(ice))
 
 
-def test_the_document_of_a_table_without_a_catalog_is_found(tmp_path: Path) -> None:
+def test_the_document_of_a_table_without_a_catalog_is_found(root: Path) -> None:
     """By the hint, or by a later one; with a catalog it has to be named. [AF4]"""
-    root = tmp_path / "t"
     ice = ice_table(str(root), Schema(N))
     ice.append(numbered(3))
     with pytest.raises(mc.errors.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
@@ -398,34 +390,33 @@ def with_a_delete_file(ice: Any) -> None:
         update.append_data_file(deleted)
 
 
-def with_a_newer_format(ice: Any) -> None:
-    path = Path(document(ice).removeprefix("file://"))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
+def rewritten(**members: Any) -> Callable[[Any], None]:
+    """Its document says other things."""
+
+    def rewrite(ice: Any) -> None:
+        path = Path(document(ice).removeprefix("file://"))
+        path.write_text(json.dumps({**json.loads(path.read_text()), **members} if members else {}))
+
+    return rewrite
 
 
-def with_a_damaged_mapping(ice: Any) -> None:
-    path = Path(document(ice).removeprefix("file://"))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "properties": {"schema.name-mapping.default": '{"n": 1}'}}))
+REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
+    "with_two_names": (with_two_names, "since it was renamed between them"),
+    "with_a_name_for_two": (with_a_name_for_two, "a column 'part' that was dropped, and other files have a new column"),
+    "with_a_file_elsewhere": (with_a_file_elsewhere, "is outside of file:"),
+    "with_a_file_that_is_gone": (with_a_file_that_is_gone, "is listed and is not there"),
+    "with_files_without_ids": (with_files_without_ids, "has no field ids, and the table has no mapping"),
+    "with_a_delete_file": (with_a_delete_file, "has delete files"),
+    "with_a_newer_format": (rewritten(**{"format-version": 3, "next-row-id": 0}), "version 3 of the format"),
+    "with_a_damaged_mapping": (
+        rewritten(properties={"schema.name-mapping.default": '{"n": 1}'}),
+        "the property 'schema.name-mapping.default' is no list of names",
+    ),
+    "damaged": (rewritten(), "the Iceberg table of the document .* cannot be read: "),
+}
 
 
-def damaged(ice: Any) -> None:
-    Path(document(ice).removeprefix("file://")).write_text("{}")
-
-
-REFUSED: list[tuple[Callable[[Any], None], str]] = [
-    (with_two_names, "since it was renamed between them"),
-    (with_a_name_for_two, "a column 'part' that was dropped, and other files have a new column"),
-    (with_a_file_elsewhere, "is outside of file:"),
-    (with_a_file_that_is_gone, "is listed and is not there"),
-    (with_files_without_ids, "has no field ids, and the table has no mapping"),
-    (with_a_delete_file, "has delete files"),
-    (with_a_newer_format, "version 3 of the format"),
-    (with_a_damaged_mapping, "the property 'schema.name-mapping.default' is no list of names"),
-    (damaged, "the Iceberg table of the document .* cannot be read: "),
-]
-
-
-@pytest.mark.parametrize(("make", "reason"), REFUSED, ids=[make.__name__ for make, _ in REFUSED])
+@pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED)
 def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, make: Callable[[Any], None], reason: str) -> None:
     """[AF4]"""
     ice = ice_table(str(tmp_path / "t"), Schema(N, PART))
@@ -563,61 +554,57 @@ def test_a_delta_table_with_hostile_partitions(tmp_path: Path) -> None:
         table.export("delta")
 
 
-def test_a_delta_table_of_many_versions(tmp_path: Path) -> None:
+def test_a_delta_table_of_many_versions(path: str) -> None:
     """With a checkpoint, removed files, columns that were added, and nothing of what lies about. [AF4]"""
-    root = str(tmp_path / "t")
     for number in range(3):
-        write_delta(root, numbered(2, number=[number] * 2), mode="append")
-    delta = deltalake.DeltaTable(root)
+        write_delta(path, numbered(2, number=[number] * 2), mode="append")
+    delta = deltalake.DeltaTable(path)
     delta.create_checkpoint()
     delta.delete("number = 0")
-    write_delta(root, numbered(2, number=[7, None], more=["a", None]), mode="append", schema_mode="merge")
-    pq.write_table(numbered(5), f"{root}/orphan.parquet")
-    wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
+    write_delta(path, numbered(2, number=[7, None], more=["a", None]), mode="append", schema_mode="merge")
+    pq.write_table(numbered(5), f"{path}/orphan.parquet")
+    wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("SELECT * FROM t").read_all())
     assert wanted.num_rows == 6
-    check(root, wanted, "delta")
+    check(path, wanted, "delta")
 
 
-def test_a_delta_table_with_a_change_data_feed(tmp_path: Path) -> None:
+def test_a_delta_table_with_a_change_data_feed(path: str) -> None:
     """Its files have a column that the table does not; a later column of that name reads nothing of it. [AF4] [SC6]"""
-    root = str(tmp_path / "t")
-    write_delta(root, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
-    deltalake.DeltaTable(root).update(updates={"n": "7"}, predicate="n = 1")
-    name = deltalake.DeltaTable(root).file_uris()[0].removeprefix("file://")
+    write_delta(path, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
+    deltalake.DeltaTable(path).update(updates={"n": "7"}, predicate="n = 1")
+    name = deltalake.DeltaTable(path).file_uris()[0].removeprefix("file://")
     data = pq.read_table(name)
     pq.write_table(data.append_column("_change_type", pa.array(["insert"] * data.num_rows)), name)
-    check(root, numbered(3).set_column(0, "n", pa.array([0, 7, 2])), "delta")
-    table = mc.Table(root)
+    check(path, numbered(3).set_column(0, "n", pa.array([0, 7, 2])), "delta")
+    table = mc.Table(path)
     table.add_column("_change_type", "string")
     assert table.to_arrow().column("_change_type").null_count == 3
 
 
-def test_constraints_of_delta_hold_here_too(tmp_path: Path) -> None:
+def test_constraints_of_delta_hold_here_too(path: str) -> None:
     """[AF4] [CK1] [CK2]: a null result is a violation in Delta, and so it stays."""
-    root = str(tmp_path / "t")
     types = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("price", pa.float64())])
-    write_delta(root, pa.table({"id": [1, 2], "price": [1.0, 2.0]}, schema=types))
-    deltalake.DeltaTable(root).alter.add_constraint({"positive": "price > 0"})
-    table = mc.Table(root)
+    write_delta(path, pa.table({"id": [1, 2], "price": [1.0, 2.0]}, schema=types))
+    deltalake.DeltaTable(path).alter.add_constraint({"positive": "price > 0"})
+    table = mc.Table(path)
     assert table.adopt(from_="delta").rows == 2
     assert table.constraints() == {"positive": "(price > 0) IS TRUE"}
     free = pa.schema([("id", pa.int64()), ("price", pa.float64())])
     for refused in (-1.0, None):
         with pytest.raises(mc.errors.ConstraintError, match="positive"):
-            mc.write(pa.table({"id": [3], "price": [refused]}, schema=free), root, key="k")
+            mc.write(pa.table({"id": [3], "price": [refused]}, schema=free), path, key="k")
     with pytest.raises(mc.errors.SchemaMismatchError, match="'id' may not be null"):
-        mc.write(pa.table({"id": [None], "price": [1.0]}, schema=free), root, key="k")
-    assert mc.write(pa.table({"id": [3], "price": [3.0]}, schema=free), root, key="k").version == 3
+        mc.write(pa.table({"id": [None], "price": [1.0]}, schema=free), path, key="k")
+    assert mc.write(pa.table({"id": [3], "price": [3.0]}, schema=free), path, key="k").version == 3
 
 
-def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(tmp_path: Path) -> None:
+def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(path: str) -> None:
     """[AF4] [CK2]: another program may have written it. Dropping the constraint lets it in."""
-    root = str(tmp_path / "t")
-    write_delta(root, pa.table({"price": [1.0, 2.0]}))
-    deltalake.DeltaTable(root).alter.add_constraint({"low": "price < 100"})
-    for entry in Path(root, "_delta_log").glob("*.json"):
+    write_delta(path, pa.table({"price": [1.0, 2.0]}))
+    deltalake.DeltaTable(path).alter.add_constraint({"low": "price < 100"})
+    for entry in Path(path, "_delta_log").glob("*.json"):
         entry.write_text(entry.read_text().replace("price < 100", "price < 2"))
-    table = mc.Table(root)
+    table = mc.Table(path)
     with pytest.raises(mc.errors.ConstraintError, match=r"'low'.*price = 2\.0"):
         table.adopt(from_="delta")
     assert table.to_arrow().num_rows == 0
@@ -626,36 +613,33 @@ def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(tmp_path: Path)
     assert table.constraints() == {}
 
 
-def test_a_constraint_that_is_evaluated_nowhere_here_is_refused(tmp_path: Path) -> None:
+def test_a_constraint_that_is_evaluated_nowhere_here_is_refused(path: str) -> None:
     """[AF4]: it would be lost otherwise."""
-    root = str(tmp_path / "t")
-    write_delta(root, pa.table({"price": [1.0]}))
-    deltalake.DeltaTable(root).alter.add_constraint({"low": "price < 100"})
-    for entry in Path(root, "_delta_log").glob("*.json"):
+    write_delta(path, pa.table({"price": [1.0]}))
+    deltalake.DeltaTable(path).alter.add_constraint({"low": "price < 100"})
+    for entry in Path(path, "_delta_log").glob("*.json"):
         entry.write_text(entry.read_text().replace("price < 100", "my_function(price)"))
     with pytest.raises(mc.errors.UsageError, match=r"'low'.*my_function.*Drop it in Delta first"):
-        mc.Table(root).adopt(from_="delta")
-    assert not Path(root, "_manifestcommit").exists()
+        mc.Table(path).adopt(from_="delta")
+    assert not Path(path, "_manifestcommit").exists()
 
 
-def test_a_required_column_of_iceberg_stays_so(tmp_path: Path) -> None:
+def test_a_required_column_of_iceberg_stays_so(path: str) -> None:
     """[AF4] [SC3]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(NestedField(1, "n", LongType(), required=True)))
+    ice = ice_table(path, Schema(NestedField(1, "n", LongType(), required=True)))
     ice.append(pa.table({"n": [1]}, schema=pa.schema([pa.field("n", pa.int64(), False)])))
-    table = check(root, pa.table({"n": [1]}), document(ice))
+    table = check(path, pa.table({"n": [1]}), document(ice))
     with pytest.raises(mc.errors.SchemaMismatchError, match="'n' may not be null"):
         mc.write(pa.table({"n": pa.array([None], pa.int64())}), table.url, key="k")
 
 
-def test_a_column_that_differs_by_case_is_no_unknown_one(tmp_path: Path) -> None:
+def test_a_column_that_differs_by_case_is_no_unknown_one(path: str) -> None:
     """Some readers of Delta take it for the table's, others read nulls. [AF4]"""
-    root = str(tmp_path / "t")
-    write_delta(root, numbered(3))
-    (name,) = deltalake.DeltaTable(root).file_uris()
+    write_delta(path, numbered(3))
+    (name,) = deltalake.DeltaTable(path).file_uris()
     pq.write_table(numbered(3).rename_columns(["N"]), name.removeprefix("file://"))
     with pytest.raises(mc.errors.SchemaMismatchError, match="column 'N' is not the table's"):
-        mc.Table(root).adopt(from_="delta")
+        mc.Table(path).adopt(from_="delta")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), type("PanicException", (BaseException,), {})("x")], ids=repr)
@@ -752,9 +736,8 @@ def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> N
 
 
 @pytest.mark.parametrize("from_", ["iceberg", "delta"])
-def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: str) -> None:
+def test_a_data_folder_of_another_format_is_no_plain_one(from_: str, root: Path) -> None:
     """It has replaced files and delete files; the error names the call that adopts the table. [AF2]"""
-    root = tmp_path / "t"
     if from_ == "iceberg":
         ice_table(str(root), Schema(N)).append(numbered(2))
         data = root / "data"
@@ -799,48 +782,45 @@ def numbered_document(root: str, at: int) -> str:
     return str(sorted(Path(root, "metadata").glob("*.metadata.json"))[at])
 
 
-def test_an_iceberg_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
+def test_an_iceberg_table_that_has_moved_on_is_told(path: str) -> None:
     """[AF4]"""
-    root = str(tmp_path / "t")
-    ice = ice_table(root, Schema(N))
+    ice = ice_table(path, Schema(N))
     ice.append(numbered(2))
-    adopted = mc.Table(root).adopt(from_=document(ice))
+    adopted = mc.Table(path).adopt(from_=document(ice))
     before = ice.current_snapshot().snapshot_id
     ice.append(numbered(1))
     now = ice.current_snapshot().snapshot_id
     with pytest.raises(
         mc.errors.UsageError, match=rf"adopted from snapshot {before} of the Iceberg table.* is snapshot {now} of .*`add_files`"
     ):
-        mc.Table(root).adopt(from_=document(ice))
-    assert mc.Table(root).version == adopted.version and mc.Table(root).to_arrow().num_rows == 2
-    assert mc.Table(root).adopt(from_=numbered_document(root, 1)).already_adopted
+        mc.Table(path).adopt(from_=document(ice))
+    assert mc.Table(path).version == adopted.version and mc.Table(path).to_arrow().num_rows == 2
+    assert mc.Table(path).adopt(from_=numbered_document(path, 1)).already_adopted
 
 
-def test_a_delta_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
+def test_a_delta_table_that_has_moved_on_is_told(path: str) -> None:
     """Also where a checkpoint is all that says so; not where the log is gone, or that of this table's exports. [AF4]"""
-    root = str(tmp_path / "t")
-    write_delta(root, numbered(2))
-    mc.Table(root).adopt(from_="delta")
-    write_delta(root, numbered(1), mode="append")
-    deltalake.DeltaTable(root).create_checkpoint()
-    commit = Path(root, "_delta_log", f"{1:020d}.json")
+    write_delta(path, numbered(2))
+    mc.Table(path).adopt(from_="delta")
+    write_delta(path, numbered(1), mode="append")
+    deltalake.DeltaTable(path).create_checkpoint()
+    commit = Path(path, "_delta_log", f"{1:020d}.json")
     for _ in range(2):
         with pytest.raises(mc.errors.UsageError, match=r"adopted from version 0 of the Delta table.* is version 1 of .*Stop the jobs"):
-            mc.Table(root).adopt(from_="delta")
+            mc.Table(path).adopt(from_="delta")
         commit.unlink(missing_ok=True)
-    assert mc.Table(root).to_arrow().num_rows == 2
+    assert mc.Table(path).to_arrow().num_rows == 2
     shutil.rmtree(commit.parent)
-    assert mc.Table(root).adopt(from_="delta").already_adopted
-    mc.Table(root).export("delta")
-    assert mc.Table(root).adopt(from_="delta").already_adopted
+    assert mc.Table(path).adopt(from_="delta").already_adopted
+    mc.Table(path).export("delta")
+    assert mc.Table(path).adopt(from_="delta").already_adopted
 
 
-def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(tmp_path: Path) -> None:
+def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(path: str) -> None:
     """[AF4]"""
-    root = str(tmp_path / "t")
-    Path(root).mkdir()
-    pq.write_table(numbered(2), f"{root}/a.parquet")
-    mc.Table(root).adopt()
-    write_delta(root, numbered(1))
+    Path(path).mkdir()
+    pq.write_table(numbered(2), f"{path}/a.parquet")
+    mc.Table(path).adopt()
+    write_delta(path, numbered(1))
     with pytest.raises(mc.errors.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
-        mc.Table(root).adopt(from_="delta")
+        mc.Table(path).adopt(from_="delta")

@@ -1,7 +1,5 @@
 """Filters and aggregates of other engines, which use an export's statistics, give what the rows say. [EX8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The export for Spark's catalog, without Spark: what is put, what is refused, what gc leaves. [EX2] [EX4] [EX9] [EX10]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from urllib.parse import unquote
@@ -122,9 +120,8 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
     check(table)
 
 
-def test_the_log_of_another_table_is_left(tmp_path: Path) -> None:
+def test_the_log_of_another_table_is_left(path: str) -> None:
     """[EX4] [EX9]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(1), path)
     table = mc.Table(path)
     for data in (b"v1\n", b"", b"v1\n{}", (b'v1\n{"manifestcommit":{"table":"other","version":7},'), b"\xff" * 500):
@@ -168,9 +165,8 @@ def test_columns_that_the_catalog_cannot_have_are_refused(tmp_path: Path, kind: 
     refuses(mc.Table(str(tmp_path)), mc.errors.UnsupportedTypeError, reason)
 
 
-def test_files_that_spark_passes_over_are_refused(tmp_path: Path) -> None:
+def test_files_that_spark_passes_over_are_refused(path: str) -> None:
     """Whose rows would be missing. [EX9]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(1), path)
     foreign(path, "other/a:b.parquet", numbered(2))
     with mc.begin(path) as job:
@@ -179,9 +175,8 @@ def test_files_that_spark_passes_over_are_refused(tmp_path: Path) -> None:
         mc.Table(path).export("spark-catalog")
 
 
-def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(tmp_path: Path) -> None:
+def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(path: str) -> None:
     """Spark would read nulls from it. [EX9]"""
-    path = str(tmp_path / "t")
     foreign(path, "part=a/a.parquet", numbered(2))
     table, reason = mc.Table(path), "does not hold its partition column 'part', .* to Spark's catalog"
     with_it = mc.Table(path).adopt().version
@@ -220,9 +215,8 @@ def test_the_statement_quotes_what_it_names(tmp_path: Path) -> None:
     check(table)
 
 
-def test_without_rows_files_of_partitions_are_left_out(tmp_path: Path) -> None:
+def test_without_rows_files_of_partitions_are_left_out(path: str) -> None:
     """[EX10]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(2, part=["a", "b"]), path, partition_by="part")
     mc.write(numbered(0, part=pa.array([], pa.string())), path)
     table = mc.Table(path)

@@ -1,7 +1,5 @@
 """Tables that gc runs on, and what must hold of them afterwards: all that is readable is there, and nothing else. [GC5] [GC7] [IV7]"""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets
@@ -9,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from tests.kit.footers import parquet_bytes
 from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
@@ -63,7 +62,6 @@ def needed(store: Store) -> set[str]:
     names = {object_names.HINT, object_names.marker_name(head.snapshot.table_id)}
     for version in {tag.version for tag in head.snapshot.tags.values()} | set(range(head.snapshot.expired, head.version + 1)):
         found = read_object(store, version)
-        assert found is not None
         snapshot = found.snapshot
         names |= {object_names.version_name(version), *(ref.path for ref in snapshot.manifests)}
         names |= {each.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for each in runs}
@@ -149,13 +147,8 @@ def told(work: Callable[[], object]) -> object:
 
 def parquet(store: Store, name: str, number: int) -> None:
     """A file that fits the table and that no job of it wrote."""
-    import io
 
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(rows([number], day="x"), sink)
-    store.put(name, sink.getvalue())
+    store.put(name, parquet_bytes(rows([number], day="x")))
 
 
 def paused(store: Store, act: Callable[[], object]) -> FaultStore:

@@ -8,8 +8,6 @@ wake first by a clock of their own; so the figures are of the protocol alone, as
 else to do.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import random

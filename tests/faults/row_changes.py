@@ -1,7 +1,5 @@
 """Deletions and upserts that have looked and written, and have not committed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers that are lost, late, or about oneself: a commit is told as what it is, once. [CM4] [CM6] [IV4]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 
@@ -225,9 +223,8 @@ def test_a_create_that_could_not_be_counted_is_unknown_not_failed(kind: str) -> 
 
 
 @pytest.mark.parametrize("hint", [None, b"", b"0", b"1", b"2", b"4", b"999", b"-1", b"x" * 100, b"9" * 19, "٣".encode()])
-def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None) -> None:
+def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None, store: MemoryStore) -> None:
     """[LY7] [RD1]"""
-    store = memory()
     for number in range(3):
         write(store, rows([number]))
     if hint is None:
@@ -266,9 +263,8 @@ def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(set_budgets: Se
     assert read_ids(store) == [1]
 
 
-def test_a_loser_waits_before_it_looks() -> None:
+def test_a_loser_waits_before_it_looks(store: MemoryStore) -> None:
     """What was read before the pause is old by its end: a writer who waits longer would lose for certain, and starve. [CM8] [IV9]"""
-    store = memory()
     write(store, rows([0]))
     job = begin(store)
     job.write(rows([1]))
@@ -287,9 +283,8 @@ def test_a_loser_waits_before_it_looks() -> None:
     assert read_ids(store) == [0, 1, 50, 60]
 
 
-def test_losing_over_and_over_ends_with_an_answer() -> None:
+def test_losing_over_and_over_ends_with_an_answer(store: MemoryStore) -> None:
     """The loop is bounded, waits between attempts, and a job that gave up, and had asked nobody, left nothing visible. [CM8] [CF1]"""
-    store = memory()
     write(store, rows([0]))
     job = begin(store)
     job.write(rows([1]))

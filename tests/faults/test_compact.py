@@ -3,8 +3,6 @@
 Spark's part of it is done in this process.
 """
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, memory, positions, read, read_ids, rewrite_here, rows, session, write
+from tests.kit.tables import begin, check_table, memory, positions, read, read_ids, rewrite_here, rows, session, write, write_each
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, UsageError
@@ -52,6 +50,11 @@ def table(commits: int = 3) -> Store:
     return store
 
 
+@pytest.fixture
+def store() -> Store:
+    return table()
+
+
 def run(store: Store, rewrite: Rewrite | None = None, **options: Any) -> Compaction:
     return compact(session(store), CompactionOptions(**{"target": EVERYTHING, **options}), rewrite or rewrite_here(store))
 
@@ -81,9 +84,8 @@ def acting(store: Store, act: Callable[[], Any]) -> Rewrite:
     return rewrite
 
 
-def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
+def test_each_partition_has_one_file_and_everything_else_is_as_it_was(store: Store) -> None:
     """[GC11] Rows, keys, watermarks, columns; null and the empty string, which share a folder's name, are not mixed."""
-    store = table()
     before = state(store)
     done = run(store)
     assert (done.groups, done.files_before, done.files_after, done.rows, done.lost, done.left_groups) == (4, 12, 4, 12, (), 0)
@@ -138,9 +140,8 @@ def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:
     assert read_ids(store) == list(range(40_000))
 
 
-def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
+def test_twenty_appends_overtake_it_and_nothing_is_lost(store: Store) -> None:
     """[GC11] [CF2] Writers never wait for maintenance, nor maintenance for them."""
-    store = table()
 
     def appends() -> None:
         for number in range(20):
@@ -155,9 +156,8 @@ def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
-def test_a_group_whose_files_were_overwritten_or_deleted_is_lost_alone() -> None:
+def test_a_group_whose_files_were_overwritten_or_deleted_is_lost_alone(store: Store) -> None:
     """[CF7] What was removed does not come back, and what others left is compacted all the same."""
-    store = table()
 
     def others() -> None:
         write(store, rows([500], day=DAYS[0]), overwrite={"day": DAYS[0]})
@@ -201,9 +201,8 @@ def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -
     assert len(files(store)) == 4 and state(store) == before
 
 
-def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> None:
+def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused(store: Store) -> None:
     """[CF14] Streams and overwrites pass over such commits: it would be a loss that nobody is told of."""
-    store = table()
     each = session(store)
     head = each.open()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
@@ -214,9 +213,8 @@ def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> No
 
 
 @pytest.mark.thorough
-def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_the_commit() -> None:
+def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_the_commit(store: Store) -> None:
     """[GC11]"""
-    store = table()
     version = open_head(store).version
 
     def losing(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
@@ -232,9 +230,8 @@ def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_th
 
 
 @pytest.mark.thorough
-def test_columns_may_change_beside_it() -> None:
+def test_columns_may_change_beside_it(store: Store) -> None:
     """[CF8] Renamed and added ones keep their values; with one that was dropped meanwhile the batch gives up and the next run does it."""
-    store = table()
     ids = read_ids(store)
     edit = lambda change: lambda: alter.edit_schema(session(store), change)  # noqa: E731
     done = run(store, acting(store, edit(lambda schema, _: rename_column(schema, "day", "d`ay"))))
@@ -248,9 +245,8 @@ def test_columns_may_change_beside_it() -> None:
     check_table(store)
 
 
-def test_where_chooses_partitions() -> None:
+def test_where_chooses_partitions(store: Store) -> None:
     """[GC16] By a condition on their values, null included; what is no partition column is refused before anything is read."""
-    store = table()
 
     def chosen(condition: pc.Expression, here: Store = store) -> Compaction:
         choice = ExecutorChoice(ArrowRows(session(here)), lambda: pytest.fail("needs Spark"), is_given=False)
@@ -273,8 +269,7 @@ def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> Non
         with begin(store) as job:
             job.advance("s%", first, first + 5) if first < 20 else None
             job.write(rows(range(first, first + 5)), sources={"s%": (first, first + 5)})
-    write(store, rows([90]))
-    write(store, rows([91]))
+    write_each(store, [90, 91])
     before = {at: trace(session(store), "s%", at) for at in (0, 7, 22)}
     assert run(store).groups == 2
     found = {each.path: each.sources for each in open_head(store).snapshot.added}

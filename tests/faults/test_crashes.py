@@ -1,10 +1,9 @@
 """A process that dies, or a store that fails, at every single call: the old state or the new one, and a rerun converges. [IV3]"""
 
-from __future__ import annotations
-
 import gc
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +17,17 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
-
-def nothing(store: Store) -> None:
-    """No table yet."""
-
-
-def append(store: Store) -> mc.Outcome:
-    return write(store, rows(range(10, 15), day="c"), partition_by=["day"], key=KEY, watermarks={"s": (5, 9), "new": (None, "x")})
-
-
-def first(store: Store) -> mc.Outcome:
-    return write(store, rows(range(10, 15), day="c"), partition_by=["day"], key=KEY, watermarks={"s": (5, 9)})
-
-
-def empty(store: Store) -> mc.Outcome:
-    return write(store, rows([], day="c"), key=KEY, watermarks={"s": (5, 9)})
-
-
-def overwrite_dynamic(store: Store) -> mc.Outcome:
-    return write(store, rows(range(10, 12), day="a"), key=KEY, overwrite="dynamic", watermarks={"s": (5, 9)})
-
-
-def overwrite_all(store: Store) -> mc.Outcome:
-    return write(store, rows(range(10, 12), day="a"), key=KEY, overwrite=None)
-
-
-def merge(store: Store) -> mc.Outcome:
-    return write(store, rows(range(10, 12), day="a", more="x"), key=KEY, merge_schema=True)
-
+append = partial(write, data=rows(range(10, 15), day="c"), partition_by=["day"], key=KEY, watermarks={"s": (5, 9), "new": (None, "x")})
+overwrite_dynamic = partial(write, data=rows(range(10, 12), day="a"), key=KEY, overwrite="dynamic", watermarks={"s": (5, 9)})
 
 Scenario = tuple[Callable[[Store], Any], Callable[[Store], mc.Outcome]]
 SCENARIOS: dict[str, Scenario] = {
-    "first write": (nothing, first),
+    "first write": (lambda store: None, partial(append, watermarks={"s": (5, 9)})),
     "append": (small, append),
-    "empty job": (small, empty),
+    "empty job": (small, partial(write, data=rows([], day="c"), key=KEY, watermarks={"s": (5, 9)})),
     "dynamic overwrite": (small, overwrite_dynamic),
-    "whole overwrite": (small, overwrite_all),
-    "merged schema": (small, merge),
+    "whole overwrite": (small, partial(write, data=rows(range(10, 12), day="a"), key=KEY, overwrite=None)),
+    "merged schema": (small, partial(write, data=rows(range(10, 12), day="a", more="x"), key=KEY, merge_schema=True)),
     "append that spills": (full, append),
     "overwrite that spills": (full, overwrite_dynamic),
 }

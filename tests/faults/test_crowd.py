@@ -1,7 +1,5 @@
 """Fifty writers of one table: helping turns contention around, where only requests take time. Counts, no times. [CM20] [IV9]"""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

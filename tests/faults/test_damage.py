@@ -1,7 +1,5 @@
 """Every kind of damage, planted in a table on local disk, and found by `verify` under the name of the damaged object. [RD10]"""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -62,7 +60,6 @@ class Place:
     def rewrite(self, number: int, **changes: Any) -> None:
         """The version with other members, under its own name: what the protocol never does."""
         found = read_object(self.store, number)
-        assert found is not None
         self.version(number).write_bytes(codec.encode_snapshot(msgspec.structs.replace(found.snapshot, **changes)))
 
     def commit(self, **changes: Any) -> str:

@@ -187,13 +187,11 @@ def test_a_zombie_of_the_old_scale_adds_nothing() -> None:
     ahead = gather(store, log, old[0], 13, after=10)  # and its next one, which it did not wait with
 
     before = session(store).open().version
-    with pytest.raises(WatermarkGapError) as gap:
+    with pytest.raises(WatermarkGapError, check=lambda error: (error.have, error.want) == (7, 10)):
         ahead.commit()
-    assert (gap.value.have, gap.value.want) == (7, 10)
     checkpoint(store, log, new[0], 13)  # has some of the zombie's vnodes, not all
-    with pytest.raises(WatermarkOverlapError) as overlap:
+    with pytest.raises(WatermarkOverlapError, check=lambda error: error.source in {source(vnode) for vnode in new[0]}):
         stalled.commit()
-    assert overlap.value.source in {source(vnode) for vnode in new[0]}
     assert session(store).open().version == before + 1, "nothing of the zombie's, not even of the vnodes that nobody took over"
     check(store, log)
     finish(store, log, new)

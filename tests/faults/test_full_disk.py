@@ -1,7 +1,5 @@
 """gc on a file system that is really full: it frees what it may, and says what it lacks. [GC19] [GC1] [GC3]"""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a gc decides from, value by value: ages, prepared jobs, keys, runs, condemned names. [GC1] [GC3] [GC6] [GC8] [KY4] [AB5]"""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -10,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write
+from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write, write_each
 from tests.kit.undo import rollback
 from tests.protocol.test_clock_skew import HOUR, chain
 
@@ -39,6 +37,11 @@ def table(versions: int = 5) -> Store:
     for number in range(2, versions + 1):
         write(store, rows([number]), key=f"k {number} é%")
     return store
+
+
+@pytest.fixture
+def store() -> Store:
+    return table()
 
 
 def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy: Policy = ALL, lists: bool = False) -> Any:
@@ -113,9 +116,8 @@ def test_a_decision_of_unknown_outcome_is_told_unless_others_went_beyond_it(monk
 
 
 # --- ages -----------------------------------------------------------------------------------------------------------------
-def test_the_time_of_a_store_that_tells_none_and_takes_no_hint() -> None:
+def test_the_time_of_a_store_that_tells_none_and_takes_no_hint(store: Store) -> None:
     """Of the newest version, which is never too late: by itself where the store does not say. [GC1]"""
-    store = table()
     head = open_head(store)
     modified = next(info.modified for info in store.list(object_names.version_name(head.version)))
 
@@ -214,18 +216,16 @@ def test_a_prepared_job_that_is_based_on_a_version_below_the_fence_holds_nothing
     assert found == [[3], []]
 
 
-def test_prepared_jobs_below_the_fence_cost_no_request() -> None:
+def test_prepared_jobs_below_the_fence_cost_no_request(store: Store) -> None:
     """[AB5]"""
-    store = table()
     prepared(store, 50)
     head = put_version(store, open_head(store), fence=6)
     calls = FaultStore(store)
     assert gc._young_prepared(session(calls), head, 0.0, below=99) == [] and [call.kind for call in calls.calls] == ["list"]
 
 
-def test_a_prepared_job_of_a_later_release_holds_the_fence_at_its_birth() -> None:
+def test_a_prepared_job_of_a_later_release_holds_the_fence_at_its_birth(store: Store) -> None:
     """[AB5] [CP2]"""
-    store = table()
     job = prepared(store, 50)
     name = object_names.prepared_name(job)
     raw = codec.decompress(store.get(name), name=name)
@@ -233,9 +233,8 @@ def test_a_prepared_job_of_a_later_release_holds_the_fence_at_its_birth() -> Non
     assert gc._young_prepared(session(store), open_head(store), 0.0, below=99) == [5]
 
 
-def test_a_prepared_job_says_its_time_where_the_store_does_not() -> None:
+def test_a_prepared_job_says_its_time_where_the_store_does_not(store: Store) -> None:
     """[AB5]"""
-    store = table()
     job = prepared(store, 50)
     each = session(store)
     made = codec.decode_prepared(store.get(object_names.prepared_name(job)), name=object_names.prepared_name(job))
@@ -271,18 +270,16 @@ def test_the_keys_that_are_kept_are_counted_by_their_newest_records() -> None:
 
 
 @pytest.mark.parametrize("fence", range(3, 9))
-def test_a_rollback_above_the_fence_is_found_at_either_end(fence: int) -> None:
+def test_a_rollback_above_the_fence_is_found_at_either_end(fence: int, store: Store) -> None:
     """Version 6 is one. [KY4] [CF13]"""
-    store = table()
     assert rollback(session(store), 4, reason="x").version == 6
     assert gc._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
     write(store, rows([7]))
     assert gc._is_rolled_back_above(session(store), open_head(store), fence) == (fence < 6)
 
 
-def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there() -> None:
+def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there(store: Store) -> None:
     """Into one, with each key once; into none where nothing is left. [KY4] [GC8] [OB11]"""
-    store = table()
     each, head = session(store), open_head(store)
 
     def put(kind: pa.Schema, *records: tuple[str, int, str]) -> RunRef:
@@ -313,8 +310,7 @@ def test_a_plan_puts_no_run_and_a_gc_that_forgets_no_key_reads_none() -> None:
     """[GC5] [KY4]"""
     store = table(30)
     run(session(store), Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=1))
-    for number in range(3):
-        write(store, rows([100 + number]))
+    write_each(store, range(100, 103))
     head = open_head(store).snapshot
     assert head.key_runs and head.job_runs
     for writing, keep in ((False, 2), (False, 10_000), (True, 10_000)):
@@ -338,9 +334,8 @@ def test_a_job_leaves_the_runs_by_the_fence_that_the_head_had() -> None:
 
 
 # --- foreign files --------------------------------------------------------------------------------------------------------
-def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
+def test_names_that_were_seen_to_be_gone_are_not_looked_for(store: Store) -> None:
     """[GC6]"""
-    store = table()
     put_version(store, open_head(store), condemned={"x/é%.csv": 5})
     assert decide(store).gone == frozenset()
     head = open_head(store)
@@ -348,9 +343,8 @@ def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
     assert decide(store, lists=True).gone == {"y"}
 
 
-def test_gc_without_foreign_does_not_wait_for_an_adoption() -> None:
+def test_gc_without_foreign_does_not_wait_for_an_adoption(store: Store) -> None:
     """[GC6] [AF2]"""
-    store = table()
     put_version(store, open_head(store), properties={UNFINISHED: "1"})
     assert decide(store).fence == 6
     with pytest.raises(UsageError, match="finish it with `adopt` first"):

@@ -3,8 +3,6 @@
 Each race is played at every call to the store, one after the other; threads are the exception.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
@@ -33,21 +31,12 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write, write_each
 from tests.kit.undo import rewind, rollback
 
+from manifestcommit import errors
 from manifestcommit.commits.task_recovery import Recovery
 from manifestcommit.commits.two_phase import commit_prepared, give_up, resolve_job
-from manifestcommit.errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    SnapshotExpiredError,
-    TableNotFoundError,
-    UsageError,
-)
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.snapshot import Totals
 from manifestcommit.log.version_chain import list_above, open_head, read_object
@@ -67,10 +56,6 @@ def append(store: Store) -> object:
     return write(store, rows([200], day="x"), key="new")
 
 
-def overwrite(store: Store) -> object:
-    return write(store, rows([200], day="y"), overwrite=None, conflict="blind")
-
-
 def append_and_overwrite(store: Store) -> object:
     write(store, rows([201], day=DAY))
     return write(store, rows([200], day=DAY), overwrite="dynamic")
@@ -78,7 +63,7 @@ def append_and_overwrite(store: Store) -> object:
 
 ACTS: dict[str, Callable[[Store], object]] = {
     "append": append,
-    "overwrite": overwrite,
+    "overwrite": lambda store: write(store, rows([200], day="y"), overwrite=None, conflict="blind"),
     "two commits": append_and_overwrite,
     "tag": lambda store: tag(store, "new", open_head(store).snapshot.expired),
     "untag": lambda store: tag(store, "first é", None),
@@ -96,7 +81,7 @@ def test_whatever_happens_before_any_call_of_a_gc_is_kept(act: str, step: int) -
     """[GC4] [GC12] [IV2] [IV7]"""
     for store, done, acted in interleaved(table(), gc, ACTS[act], step):
         assert isinstance(done, GcReport), done
-        assert not isinstance(acted, ManifestCommitError) or (act == "rollback" and isinstance(acted, UsageError)), acted
+        assert not isinstance(acted, errors.ManifestCommitError) or (act == "rollback" and isinstance(acted, errors.UsageError)), acted
         check_readable(store)
         if act == "rollback to a tag":
             assert read_ids(store) == [1]
@@ -118,9 +103,9 @@ def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, c
     for store, done, acted in interleaved(base, ACTS[work], lambda store: [gc(store) for _ in range(count)]):
         assert isinstance(acted, list)
         check_readable(store)
-        if isinstance(done, ManifestCommitError):
-            assert isinstance(done, JobFencedError | OutcomeUnknownError), done
-            if isinstance(done, JobFencedError):
+        if isinstance(done, errors.ManifestCommitError):
+            assert isinstance(done, errors.JobFencedError | errors.OutcomeUnknownError), done
+            if isinstance(done, errors.JobFencedError):
                 assert 200 not in read_ids(store) and set(before) - {3} <= set(read_ids(store))
             fenced += 1
         else:
@@ -206,7 +191,7 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
         assert told is not None and known.open().version > told.version
         assert Recovery(known, "key 0", "f").judged(change_of(early), told) == told
     elif work == "rewind":
-        with pytest.raises(SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
+        with pytest.raises(errors.SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
             rewind(session(store), "s", 1, reason="again")
     else:
         begun = RowChange(session(store), work, ["id = 1"], Declared(key="key 0"))  # type: ignore[arg-type]
@@ -239,7 +224,7 @@ def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_dam
     if ask == "resolve":
         assert resolve_job(session(store), early.id) == "forgotten"
     elif ask == "add its file":
-        with pytest.raises(UsageError, match="has not committed"):
+        with pytest.raises(errors.UsageError, match="has not committed"):
             begin(store).add_files([path])
     else:
         outcome = (commit_prepared if ask == "commit" else give_up)(session(store), early.id)
@@ -301,7 +286,7 @@ def test_a_version_that_comes_back_from_the_dead_inside_a_gcs_range_costs_no_liv
             store.put_if_absent(object_names.version_name(version), data)
 
     for store, done, acted in interleaved(base, lambda store: gc(store, keep_versions=6), bring_back):
-        assert not isinstance(acted, ManifestCommitError), acted
+        assert not isinstance(acted, errors.ManifestCommitError), acted
         assert isinstance(done, GcReport), done
         assert read_ids(store) == read_ids(base, 4)
         check_readable(store)
@@ -318,7 +303,7 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
     kinds: tuple[Fault, Fault] = ("answer_lost", "request_lost") if landed else ("request_lost", "request_lost")
     faults = {number: kinds[number > create] for number in range(create, create + 500)}
     failing = FaultStore(base, faults)
-    with pytest.raises(OutcomeUnknownError):
+    with pytest.raises(errors.OutcomeUnknownError):
         append(failing)
     assert not [call for call in failing.calls if call.kind == "delete"]
     for _ in range(3):
@@ -345,7 +330,13 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         write(store, rows([0], day="0"), partition_by=["day"])
         for number, (step, which) in enumerate(steps, start=1):
             data, day = rows([number], day=str(which)), {"day": str(which)}
-            with contextlib.suppress(JobFencedError, OutcomeUnknownError, CommitConflictError, SnapshotExpiredError, UsageError):
+            with contextlib.suppress(
+                errors.JobFencedError,
+                errors.OutcomeUnknownError,
+                errors.CommitConflictError,
+                errors.SnapshotExpiredError,
+                errors.UsageError,
+            ):
                 match step:
                     case "append":
                         write(store, data, key=f"k{number}")
@@ -391,7 +382,7 @@ def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> N
             unfinished += 1
             before = sizes(store)
             for refused in (lambda store=store: gc(store, foreign=True), lambda store=store: look(session(store), HARSH, foreign=True)):
-                with pytest.raises(UsageError, match="adoption of this folder is unfinished"):
+                with pytest.raises(errors.UsageError, match="adoption of this folder is unfinished"):
                     refused()
             assert sizes(store).keys() - {object_names.HINT} == before.keys() - {object_names.HINT}
             gc(store)
@@ -426,10 +417,9 @@ def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None
 
     def meanwhile() -> None:
         forget(store)
-        for number in range(3):
-            write(store, rows([number]))
+        write_each(store, range(3))
 
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         gc(paused(store, meanwhile), foreign=True)
     assert read_ids(store) == read_ids(store, 4) == [0, 1, 2]
     assert read_ids(store, 2) == [0]
@@ -464,8 +454,8 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
     }
     told_of = set()
     for store, done, acted in interleaved(spilled(), works[work], replace_all):
-        assert not isinstance(acted, ManifestCommitError), acted
-        assert not isinstance(done, CorruptMetadataError), done
+        assert not isinstance(acted, errors.ManifestCommitError), acted
+        assert not isinstance(done, errors.CorruptMetadataError), done
         told_of.add(getattr(done, "kind", type(done).__name__))
         check_readable(store)
     assert len(told_of) > 1, told_of
@@ -477,14 +467,14 @@ def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
     store = spilled()
     known = open_head(store)
     replace_all(store)
-    with pytest.raises(SnapshotExpiredError):
+    with pytest.raises(errors.SnapshotExpiredError):
         planning.entries_table(session(store), known.snapshot)
     with budgets(inline_entry_bytes=1):
         write(store, rows([10], day="1"))
     newest = open_head(store)
     store.delete([newest.snapshot.manifests[0].path])
-    with pytest.raises(CorruptMetadataError):
+    with pytest.raises(errors.CorruptMetadataError):
         planning.entries_table(session(store), newest.snapshot)
     write(store, rows([11], day="1"))
-    with pytest.raises(CorruptMetadataError):
+    with pytest.raises(errors.CorruptMetadataError):
         planning.entries_table(session(store), newest.snapshot)

@@ -1,7 +1,5 @@
 """Writers that carry each other: each job once, whoever dies, stalls, races, gives up or lies beside it. [CM19]-[CM22] [CM24]"""
 
-from __future__ import annotations
-
 import random
 import secrets
 from functools import partial
@@ -36,15 +34,6 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.commits.two_phase import commit_prepared, give_up, list_jobs, resolve_job
-from manifestcommit.errors import (
-    JobAbortedError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-    TableNotFoundError,
-    WatermarkOverlapError,
-)
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Advance
 from manifestcommit.format.evolution import drop_column
@@ -73,6 +62,11 @@ def table() -> MemoryStore:
     store = memory()
     write(store, rows([1, 2]), key="before", watermarks={SOURCE: (0, 5)})
     return store
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return table()
 
 
 def mine(store: Store) -> list[int]:
@@ -107,9 +101,8 @@ def test_a_writer_whom_nobody_is_in_the_way_pays_nothing_for_helping() -> None:
         assert len(intents(store)) == dead and mine(store)[-1] == 20
 
 
-def test_who_opens_while_others_wait_asks_before_it_is_in_their_way() -> None:
+def test_who_opens_while_others_wait_asks_before_it_is_in_their_way(store: MemoryStore) -> None:
     """It lets those before it go first; where they are dead it carries them, and takes away what nobody needs. [CM19] [CM20] [CM22]"""
-    store = table()
     waiting = [publish(store, 10 + number) for number in range(3)]
     rival(store)
     calls = FaultStore(store)
@@ -147,9 +140,8 @@ def test_who_asked_before_any_create_and_was_carried_creates_nothing(set_budgets
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bool) -> None:
+def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bool, store: MemoryStore) -> None:
     """It would stand there alone, or in front of the table that was made there meanwhile, whose rows nobody would see. [CM5] [CM20]"""
-    store = table()
     publish(store, 10)
 
     def remove(call: FaultCall) -> None:
@@ -159,15 +151,14 @@ def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bo
                 write(store, rows([7]))
 
     calls = FaultStore(store, on_call=remove)
-    with pytest.raises(TableNotFoundError, match="was removed"):
+    with pytest.raises(mc.errors.TableNotFoundError, match="was removed"):
         write(calls, rows([20]))
     assert not any(map(is_create, calls.calls)) and read_ids(store) == ([7] if other else [])
 
 
 @pytest.mark.thorough
-def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away() -> None:
+def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away(store: MemoryStore) -> None:
     """One list shows a number of them at most; with each writer there would be one more that nobody takes away but gc. [CM22]"""
-    store = table()
     left = [object_names.job_id(1, open_head(store).snapshot.table_id, number.to_bytes(16, "big")) for number in range(MAX_INTENTS)]
     for job in left:
         store.put(object_names.intent_name(job), b"cut off")
@@ -175,9 +166,8 @@ def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away() -> None:
     assert outcome.committed and outcome.attempts == 3 and intents(store) == left
 
 
-def test_what_can_be_no_intent_makes_nobody_ask() -> None:
+def test_what_can_be_no_intent_makes_nobody_ask(store: MemoryStore) -> None:
     """Empty, or larger than anyone reads: for many versions every writer would publish its change, and be carried by nobody. [CM19]"""
-    store = table()
     head = open_head(store)
     for size in (0, codec.MAX_INTENT_BYTES + 1):
         job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
@@ -203,9 +193,8 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
 
 
 @pytest.mark.thorough
-def test_the_dead_hold_nobody_up_for_long() -> None:
+def test_the_dead_hold_nobody_up_for_long(store: MemoryStore) -> None:
     """Who has asked lets those go first who were born before it: some turns, before each create, and no more. [CM19] [CM20]"""
-    store = table()
     dead = [publish(store, 10 + number, key=KEY) for number in range(12)]
     write(store, rows([9]), key=KEY)  # none of them applies any more
     calls = losing(store, 1)
@@ -269,9 +258,8 @@ def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_
 
 
 # --- being carried ------------------------------------------------------------------------------------------------------
-def test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed() -> None:
+def test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed(store: MemoryStore) -> None:
     """Its intent is gone by the second look, as its carrier takes it away: a rerun would double its rows. [CM22] [CM23]"""
-    store = table()
     job = publish(store, 10)
     told = list[Outcome]()
 
@@ -284,9 +272,8 @@ def test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_commit
     assert (str(found), found.version) == ("committed", told[0].version)
 
 
-def test_whoever_wins_next_carries_what_was_published() -> None:
+def test_whoever_wins_next_carries_what_was_published(store: MemoryStore) -> None:
     """Rows, key and watermark of a process that died are in the version of another writer, once, and everyone is told so. [CM20] [CM24]"""
-    store = table()
     job = publish(store, 10, 11, key=KEY, watermarks={SOURCE: (5, 9)})
     assert resolve(store, job) == ("pending", None) and mine(store) == [1, 2]
     outcome = carry(store, 20, key="carrier")
@@ -331,9 +318,8 @@ def test_the_owner_finds_itself_in_the_head_and_creates_nothing_more() -> None:
     check_table(store)
 
 
-def test_the_version_that_is_told_is_the_recorded_one_not_one_that_was_brought_back() -> None:
+def test_the_version_that_is_told_is_the_recorded_one_not_one_that_was_brought_back(store: MemoryStore) -> None:
     """Its late create takes a name that gc had freed, while others had carried it elsewhere. [CM5] [IV8]"""
-    store = table()
     change, base = change_of(_written(store, 10)), open_head(store)
     put_intent(store, change)
     rival(store)
@@ -348,9 +334,8 @@ def test_the_version_that_is_told_is_the_recorded_one_not_one_that_was_brought_b
     assert head.version == open_head(store).version and mine(store) == [1, 2, 10, 20]
 
 
-def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
+def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody(store: MemoryStore) -> None:
     """What it carried there is in no head, so it is still to be carried, or fenced, and told so. [CM5] [IV8]"""
-    store = table()
     waiting, own = change_of(_written(store, 10)), _written(store, 20)
     put_intent(store, waiting)
     creates = 0
@@ -374,9 +359,8 @@ def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
 
 
 @pytest.mark.thorough
-def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
+def test_the_oldest_are_carried_first_and_never_more_than_the_bound(store: MemoryStore) -> None:
     """70 wait, of three births: 64 are in the first version, lowest births first, the rest in the next; each once. [CM20]"""
-    store = table()
     waiting = []
     for birth in range(3):
         for number in range(25 if birth < 2 else 20):
@@ -426,9 +410,8 @@ def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudget
     check_table(store)
 
 
-def test_who_helps_does_not_lose_by_it() -> None:
+def test_who_helps_does_not_lose_by_it(store: MemoryStore) -> None:
     """What it could carry takes the range that it wants itself: it goes alone. [CM20]"""
-    store = table()
     job = publish(store, 10, watermarks={SOURCE: (5, 9)})
     other = publish(store, 11)
     outcome = carry(store, 20, watermarks={SOURCE: (5, 8)})
@@ -438,9 +421,8 @@ def test_who_helps_does_not_lose_by_it() -> None:
     assert mine(store) == [1, 2, 11, 20, 21], "the one that still holds is carried by the next"
 
 
-def test_who_has_read_the_table_carries_nobody() -> None:
+def test_who_has_read_the_table_carries_nobody(store: MemoryStore) -> None:
     """It lost to a commit that changes no row; what waits writes where it has read, and alone it would be in its way. [CM20] [CF16]"""
-    store = table()
     job = publish(store, 10)
     own = session(FaultStore(store, on_call=lambda call: tag() if is_create(call) and not tagged else None))
     tagged: list[int] = []
@@ -456,9 +438,8 @@ def test_who_has_read_the_table_carries_nobody() -> None:
     assert tagged and state_of(store, job) is None and mine(store) == [1, 2, 20]
 
 
-def test_ranges_that_follow_each_other_are_carried_in_order_and_gaps_wait() -> None:
+def test_ranges_that_follow_each_other_are_carried_in_order_and_gaps_wait(store: MemoryStore) -> None:
     """[CM20] [CM24] [WM2]"""
-    store = table()
     early = wait(store, 12, advance=(9, 12))
     jobs = [wait(store, 10, advance=(5, 7)), wait(store, 11, advance=(7, 9))]
     version = carry(store, 20).version
@@ -479,7 +460,7 @@ def test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced() -> N
             put_version(store, open_head(store), fence=open_head(store).version)
             carry(store, 20)
 
-    with pytest.raises(JobFencedError):
+    with pytest.raises(mc.errors.JobFencedError):
         write(losing(store, 2, then=sleep), rows([10]))
     assert slept and mine(store) == [1, 2, 20]
     check_table(store)
@@ -492,9 +473,8 @@ def test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced() -> N
     check_head(store)
 
 
-def test_gc_beside_helping_takes_only_what_the_fence_has_settled() -> None:
+def test_gc_beside_helping_takes_only_what_the_fence_has_settled(store: MemoryStore) -> None:
     """[CM22] [GC5] [IV7]"""
-    store = table()
     dead = publish(store, 10)
     for _ in range(2):
         rival(store)
@@ -529,16 +509,15 @@ def overtaken(store: Store, *, then: Any = lambda: None) -> FaultStore:
     return losing(store, 2, then=beat)
 
 
-def test_a_conflict_is_told_only_once_a_head_holds_the_job_as_given_up() -> None:
+def test_a_conflict_is_told_only_once_a_head_holds_the_job_as_given_up(store: MemoryStore) -> None:
     """The other's range is rewound, so that the change would fit again: who was told of a failure is not committed later. [CM21]"""
-    store = table()
     job = ""
 
     def note() -> None:
         nonlocal job
         (job,) = intents(store)
 
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(overtaken(store, then=note), rows([10]), watermarks={SOURCE: (5, 9)}, key=KEY)
     assert state_of(store, job) == "given up" and resolve(store, job) == ("aborted", None) and intents(store) == []
     rewind(session(store), SOURCE, 5, reason="to be read again")
@@ -558,7 +537,7 @@ def test_a_job_whose_publishing_got_no_answer_counts_as_published(fault: Fault) 
     """The request may land at any time, so that a failure is told only once nobody can carry it. [CM19] [CM21]"""
     base = table()
     healthy = overtaken(clone(base))
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(healthy, rows([10]), watermarks={SOURCE: (5, 9)})
     (number,) = (call.number for call in healthy.calls if is_publishing(call))
     store, lost = clone(base), 0
@@ -571,7 +550,7 @@ def test_a_job_whose_publishing_got_no_answer_counts_as_published(fault: Fault) 
         if call.number == number + 1:
             write(store, rows([50]), watermarks={SOURCE: (5, 9)})
 
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         write(FaultStore(store, {number: fault}, on_call=beat), rows([10]), watermarks={SOURCE: (5, 9)})
     assert list(open_head(store).snapshot.recent_jobs.values()).count(None) == 1 and intents(store) == []
 
@@ -610,9 +589,8 @@ def test_a_job_whose_key_another_committed_is_given_up_before_it_says_so() -> No
     assert mine(store).count(10) == 1
 
 
-def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_cannot_be() -> None:
+def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_cannot_be(store: MemoryStore) -> None:
     """[CM8] [CM21]"""
-    store = table()
     change = change_of(_written(store, 10))
     lost = commit(session(losing(store, 3), Limits(attempts=3)), open_head(store), change)
     assert lost.conflict is not None and lost.conflict.rule == "contention" and state_of(store, change.job) == "given up"
@@ -623,7 +601,7 @@ def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_can
     assert mine(store) == [1, 2, 11, 20]
 
 
-@pytest.mark.parametrize("failure", [StoreError, ValueError])
+@pytest.mark.parametrize("failure", [mc.errors.StoreError, ValueError])
 def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided(failure: type[Exception]) -> None:
     """Whatever failed: the store, or what nobody had thought of. [CM21] [CM23] [AB4]"""
 
@@ -636,7 +614,7 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
             if broken:
                 raise failure("the store is down")
 
-        with pytest.raises(OutcomeUnknownError) as caught:
+        with pytest.raises(mc.errors.OutcomeUnknownError) as caught:
             write(losing(store, 2, then=stop), rows(ids))
         assert resolve(store, caught.value.job_id) == ("pending", None)
         return caught.value.job_id
@@ -657,16 +635,15 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
     check_table(store)
 
 
-def test_an_owner_that_others_gave_up_is_told_so() -> None:
+def test_an_owner_that_others_gave_up_is_told_so(store: MemoryStore) -> None:
     """[AB4] [CM21]"""
-    store = table()
 
     def abort(call: FaultCall) -> None:
         for job in intents(store) if call.kind == "list" else ():
             if state_of(store, job) is None:
                 assert give_up(session(store), job).kind == "aborted"
 
-    with pytest.raises(JobAbortedError):
+    with pytest.raises(mc.errors.JobAbortedError):
         write(losing(store, 2, then=abort), rows([10]))
     carry(store, 20)
     assert mine(store) == [1, 2, 20]
@@ -676,7 +653,7 @@ def test_an_owner_that_others_gave_up_is_told_so() -> None:
 def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
     try:
         return run(), None
-    except (ManifestCommitError, Died) as error:
+    except (mc.errors.ManifestCommitError, Died) as error:
         return None, error
 
 
@@ -734,9 +711,8 @@ def strange(store: Store) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-def test_strange_intents_are_passed_over_and_those_behind_them_carried() -> None:
+def test_strange_intents_are_passed_over_and_those_behind_them_carried(store: MemoryStore) -> None:
     """Damaged, hostile, of other tables and later releases: no error, nothing of them committed, nobody held up. [CM20] [OB4] [SE2]"""
-    store = table()
     bad = strange(store)
     for name, data in bad.items():
         store.put(name, data)
@@ -751,9 +727,8 @@ def test_strange_intents_are_passed_over_and_those_behind_them_carried() -> None
 
 
 @pytest.mark.thorough
-def test_many_dead_intents_in_front_starve_nobody() -> None:
+def test_many_dead_intents_in_front_starve_nobody(store: MemoryStore) -> None:
     """More than one version carries, of jobs whose processes died before a gap that nobody closes. [CM20]"""
-    store = table()
     dead = [put_intent(store, change_of(_written(store, 1000 + number, advance=(50, 60)))) for number in range(MAX_CARRIED + 10)]
     rival(store)
     job = publish(store, 10)
@@ -764,9 +739,8 @@ def test_many_dead_intents_in_front_starve_nobody() -> None:
     assert read == len(dead) + 1, "each once"
 
 
-def test_what_one_create_carries_is_bounded_in_bytes() -> None:
+def test_what_one_create_carries_is_bounded_in_bytes(store: MemoryStore) -> None:
     """[CM20] [IV10]"""
-    store = table()
     for number in range(12):
         change = change_of(_written(store, 100 + number))
         names = random.Random(number)  # that do not compress: a reader takes no object that does a hundredfold
@@ -836,9 +810,8 @@ def test_a_dead_attempt_at_a_range_is_not_carried_once_the_range_is_to_be_done_a
 
 @pytest.mark.parametrize("undo", ["rollback", "rewind"])
 @pytest.mark.parametrize("why", ["below the fence", "of another table", "of another table and a later release"])
-def test_what_nobody_can_carry_any_more_does_not_keep_work_from_being_undone(undo: str, why: str) -> None:
+def test_what_nobody_can_carry_any_more_does_not_keep_work_from_being_undone(undo: str, why: str, store: MemoryStore) -> None:
     """It cannot be given up either, and gc leaves what is another table's: nothing could be undone ever again. [CM21] [CM22]"""
-    store = table()
     before = open_head(store).version
     if why == "below the fence":
         dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
@@ -861,7 +834,7 @@ def unreadable(store: Store) -> FaultStore:
 
     def fail(call: FaultCall) -> None:
         if call.kind == "get" and call.name.startswith(object_names.INTENTS):
-            raise StoreError("the store is busy")
+            raise mc.errors.StoreError("the store is busy")
 
     return FaultStore(store, on_call=fail)
 
@@ -877,9 +850,8 @@ def a_later_release_publishes(store: Store) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("undo", ["rollback", "rewind"])
 @pytest.mark.parametrize("why", ["the store is busy", "has format_version 2", "it lands afterwards"])
-def test_what_waits_unseen_while_its_key_is_dropped_is_not_carried_later(undo: str, why: str) -> None:
+def test_what_waits_unseen_while_its_key_is_dropped_is_not_carried_later(undo: str, why: str, store: MemoryStore) -> None:
     """A rewind does not have to see it: its job began before. [CM21] [WM6] [KY7]"""
-    store = table()
     before = open_head(store).version
     dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
     intent = store.get(object_names.intent_name(dead))
@@ -900,18 +872,16 @@ def test_what_waits_unseen_while_its_key_is_dropped_is_not_carried_later(undo: s
     assert mine(store) == ([1, 2, 12, 20] if undo == "rollback" else [1, 2, 11, 12, 20])
 
 
-def test_a_published_job_that_cannot_be_read_now_is_not_told_to_be_missing() -> None:
+def test_a_published_job_that_cannot_be_read_now_is_not_told_to_be_missing(store: MemoryStore) -> None:
     """Who is told so would run the work again, and others may still carry it. [CM21] [AB3]"""
-    store = table()
     job = publish(store, 10)
-    with pytest.raises(StoreError, match="busy"):
+    with pytest.raises(mc.errors.StoreError, match="busy"):
         commit_prepared(session(unreadable(store)), job)
     assert commit_prepared(session(store), job).committed and mine(store) == [1, 2, 10]
 
 
-def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -> None:
+def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit(store: MemoryStore) -> None:
     """The version as a whole did not move the source, two of its commits did. [CM24] [WM5] [WM3]"""
-    store = table()
     write(store, rows([3]), watermarks={"opaque": (None, "a")})
     wait(store, 10, key="to b", opaque=("a", "b"))
     wait(store, 11, key="to a", opaque=("b", "a"))
@@ -920,18 +890,16 @@ def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -
     assert rewind(session(store), "opaque", "b", reason="x").dropped_keys == ("to a", "to c")
 
 
-def test_lineage_tells_the_files_of_the_commit_not_of_its_whole_version() -> None:
+def test_lineage_tells_the_files_of_the_commit_not_of_its_whole_version(store: MemoryStore) -> None:
     """[CM24] [RD9]"""
-    store = table()
     version = shared(store)
     found = [trace(session(store), SOURCE, position) for position in (5, 8, 11)]
     assert [None if each is None else (each.version, len(each.files)) for each in found] == [(version, 1)] * 3
     assert len({each.files[0].path for each in found if each is not None}) == 3
 
 
-def test_a_rollback_undoes_all_that_a_version_carried_and_none_of_it_comes_back() -> None:
+def test_a_rollback_undoes_all_that_a_version_carried_and_none_of_it_comes_back(store: MemoryStore) -> None:
     """They were committed, so nobody carries them again; their work can be done again under their keys. [CF13] [CM20]"""
-    store = table()
     version = shared(store)
     jobs = carried(store, version)
     assert rollback(session(store), version - 1, reason="x").dropped_keys == ("k 5-7", "k 7-9", "k 9-12", "own")
@@ -960,9 +928,8 @@ def test_history_figures_counts_and_verify_tell_each_commit_of_a_version(tmp_pat
     assert main(["jobs", str(tmp_path)]) == 0 and capsys.readouterr().out.count("committed") == 3
 
 
-def test_a_stream_is_given_the_files_of_every_commit_of_a_version() -> None:
+def test_a_stream_is_given_the_files_of_every_commit_of_a_version(store: MemoryStore) -> None:
     """Each once, in one order, whatever the first of them was. [CM24] [SP8]"""
-    store = table()
     begun = open_head(store).version
     version = shared(store)
     feed = Feed(session(store), columns=open_head(store).snapshot.schema.fields, pinned=begun)

@@ -4,8 +4,6 @@ The case is the one that Gobblin's commit step store was made for: files of two 
 high watermarks, and several datasets that one run feeds. [IV3] [WM2] [WM4] [KY3] [CM10]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -234,10 +232,6 @@ def creates(call: FaultCall) -> bool:
     return call.kind == "put_if_absent" and "/versions/" in call.name
 
 
-def everything(call: FaultCall) -> bool:
-    return True
-
-
 def broken(store: Store, what: Callable[[FaultCall], bool], error: type[StoreError], *, since: str) -> FaultStore:
     """A store that fails such calls for good, once it has had a first call of the kind `since`."""
     calls: list[str] = []
@@ -251,7 +245,7 @@ def broken(store: Store, what: Callable[[FaultCall], bool], error: type[StoreErr
 
 
 FOR_GOOD: dict[str, tuple[Callable[[FaultCall], bool], type[StoreError], str, type[ManifestCommitError]]] = {
-    "refuses everything after the files": (everything, StoreError, "put_if_absent", StoreError),
+    "refuses everything after the files": (lambda call: True, StoreError, "put_if_absent", StoreError),
     "refuses creates": (creates, StoreError, "get", StoreError),
     "does not answer creates": (creates, mc.errors.StoreUnclearError, "get", OutcomeUnknownError),
 }

@@ -2,8 +2,6 @@
 another one commits, aborts or recovers them, or does the same work again, and all tables agree. [MT11] [AB6]
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from contextlib import AbstractContextManager

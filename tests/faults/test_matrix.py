@@ -4,8 +4,6 @@ what the caller is told. [CM3]-[CM6] [IV4]
 The table that these runs make is `spec/faults.md`: it is compared here, and written anew with MC_REWRITE=1.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The fault proxy itself: what the client saw, what the server carried out, byte for byte, for every fault."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import logging

@@ -1,7 +1,5 @@
 """Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +28,11 @@ def table(versions: int = 3) -> MemoryStore:
     for number in range(3, versions + 1):
         write(store, rows([number]))
     return store
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return table()
 
 
 def prepared(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None) -> str:
@@ -179,9 +182,8 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
 
 
 # --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
-def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
+def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up(store: MemoryStore) -> None:
     """[AB3] [AB4] [CF5]"""
-    store = table(3)
     job = begin(store)
     job.overwrite(None)
     job.write(rows([77]))
@@ -212,9 +214,8 @@ def resolved(store: Store, job: str) -> tuple[str, int | None]:
     return str(found), found.version
 
 
-def test_a_list_of_jobs_and_an_answer_for_one_say_the_same_of_a_fenced_one() -> None:
+def test_a_list_of_jobs_and_an_answer_for_one_say_the_same_of_a_fenced_one(store: MemoryStore) -> None:
     """Prepared or not, it never committed: no version since its birth carries it. [CM23] [AB3]"""
-    store = table(3)
     job = prepared(store, 77)
     write(store, rows([4]))
     fence(store, 4)
@@ -225,9 +226,8 @@ def test_a_list_of_jobs_and_an_answer_for_one_say_the_same_of_a_fenced_one() -> 
 
 @pytest.mark.parametrize("finish", FINISHERS)
 @pytest.mark.parametrize("collected", [False, True])
-def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(finish: str, collected: bool) -> None:
+def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(finish: str, collected: bool, store: MemoryStore) -> None:
     """Its record left `recent_jobs` behind the fence; the chain still carries it. [AB4] [CM2] [IV4]"""
-    store = table(3)
     job = prepared(store, 77)
     assert commit(store, job).version == 4
     write(store, rows([5]))
@@ -244,9 +244,8 @@ def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(fin
 
 @pytest.mark.parametrize("finish", FINISHERS)
 @pytest.mark.parametrize("collected", [False, True])
-def test_a_forgotten_job_whose_history_is_gone_is_unknown(finish: str, collected: bool) -> None:
+def test_a_forgotten_job_whose_history_is_gone_is_unknown(finish: str, collected: bool, store: MemoryStore) -> None:
     """It may have committed in a version that was deleted. [AB4] [CM2] [CM6]"""
-    store = table(3)
     job = prepared(store, 77)
     commit(store, job)
     for number in (5, 6):
@@ -284,9 +283,8 @@ def test_a_fence_that_rises_while_a_job_is_given_up_does_not_deny_its_commit() -
             assert read_ids(store).count(77) == len(carries)
 
 
-def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_up_after_its_commit() -> None:
+def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_up_after_its_commit(store: MemoryStore) -> None:
     """The job's birth is below the fence and its record is forgotten, that of the give-up is above it. [AB4] [CM2]"""
-    store = table(3)
     job = prepared(store, 77)
     for number in (4, 5):
         write(store, rows([number]))
@@ -303,9 +301,8 @@ def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_
 # --- records that were spilled ----------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("first", FINISHERS)
-def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
+def test_a_decision_that_was_spilled_into_a_run_is_found(first: str, store: MemoryStore) -> None:
     """[CM1] [AB3] [AB4] [CM12]"""
-    store = table(3)
     job = prepared(store, 77)
     told = decision(FINISHERS[first](store, job))
     for number in range(4):
@@ -318,9 +315,8 @@ def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
 
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("first", FINISHERS)
-def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(first: str) -> None:
+def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(first: str, store: MemoryStore) -> None:
     """Between the committer's look and its prepared object another one decides, and the record is spilled at once. [CM1] [AB3]"""
-    store = table(3)
     job = prepared(store, 77)
     told: set[tuple[str, int | None]] = set()
 
@@ -336,12 +332,11 @@ def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(fi
 
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("first", FINISHERS)
-def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one(first: str) -> None:
+def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one(first: str, store: MemoryStore) -> None:
     """A gap at the head that the committer knows is closed, another one decides, and its record is spilled: no create was sent yet.
 
     Looking into the head only, it would commit what was given up, or report an overlap with itself. [CM1] [AB3] [AB4]
     """
-    store = table(3)
     job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
     told: set[tuple[str, int | None]] = set()
 
@@ -359,9 +354,8 @@ def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_
 
 @pytest.mark.parametrize("first", FINISHERS)
 @pytest.mark.parametrize("second", FINISHERS)
-def test_a_job_that_is_settled_and_collected_between_two_calls_is_told_as_settled(first: str, second: str) -> None:
+def test_a_job_that_is_settled_and_collected_between_two_calls_is_told_as_settled(first: str, second: str, store: MemoryStore) -> None:
     """Its object is gone because it was done, not because it never was. [AB3] [AB4]"""
-    store = table(3)
     job = prepared(store, 77)
     told: set[tuple[str, int | None]] = set()
 
@@ -374,9 +368,8 @@ def test_a_job_that_is_settled_and_collected_between_two_calls_is_told_as_settle
     check_decided(store, job, told, 77)
 
 
-def test_a_record_of_the_chain_is_enough() -> None:
+def test_a_record_of_the_chain_is_enough(store: MemoryStore) -> None:
     """Whoever wrote it. [CM1]"""
-    store = table(3)
     job = prepared(store, 77)
     put_version(store, open_head(store), commit=Commit(job=job, commit_id=f"{job}.x", operation="append"))
     assert commit(store, job).version == 4 and give_up(session(store), job).version == 4

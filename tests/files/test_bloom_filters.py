@@ -1,7 +1,5 @@
 """Bloom filters on demand, and never one by which a reader would lose a row. [DF11]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb
@@ -51,9 +49,8 @@ def with_filter(file: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_reader_passes_over_what_is_not_there_and_nothing_else(tmp_path: Path) -> None:
+def test_a_reader_passes_over_what_is_not_there_and_nothing_else(root: Path) -> None:
     """[DF11] Every type that can have one; each value that is there is found."""
-    root = tmp_path / "t"
     data = rows()
     mc.create_table(root, data.schema, properties={"write.bloom-filter-columns": ",".join(NAMES)}, partition_by=["part"])
     mc.write(data, root)
@@ -66,9 +63,8 @@ def test_a_reader_passes_over_what_is_not_there_and_nothing_else(tmp_path: Path)
     assert sum(excluded(file, "it's é", f"no {n}") for n in range(100)) > 90
 
 
-def test_without_the_property_there_are_none(tmp_path: Path) -> None:
+def test_without_the_property_there_are_none(root: Path) -> None:
     """[DF11] Nor of a column that has been renamed since; it is asked for anew by its name."""
-    root = tmp_path / "t"
     mc.write(rows(10), root)
     assert with_filter(file_of(root)) == []
     table = mc.Table(root)
@@ -78,9 +74,8 @@ def test_without_the_property_there_are_none(tmp_path: Path) -> None:
     assert [with_filter(str(root / path)) for path in table.files().column("path").to_pylist()].count(["id"]) == 1
 
 
-def test_files_that_compaction_writes_have_them_too(tmp_path: Path) -> None:
+def test_files_that_compaction_writes_have_them_too(root: Path) -> None:
     """[DF11] Else the first night's maintenance would take them away."""
-    root = tmp_path / "t"
     mc.create_table(root, rows(10).schema, properties={"write.bloom-filter-columns": "id"})
     for _ in range(2):
         mc.write(rows(10), root)
@@ -103,9 +98,8 @@ def test_a_column_that_readers_would_lose_rows_of_is_refused(tmp_path: Path, val
     assert table.snapshot().properties == {}
 
 
-def test_a_member_of_the_columns_name_gets_none_by_which_its_zeros_would_be_lost(tmp_path: Path) -> None:
+def test_a_member_of_the_columns_name_gets_none_by_which_its_zeros_would_be_lost(root: Path) -> None:
     """[DF11] pyarrow knows columns by names alone; in a Bloom filter of doubles 0.0 is not -0.0."""
-    root = tmp_path / "t"
     data = pa.table({"a.b": ["x"], "c.d": ["y"], "a": [{"b": -0.0}]})
     mc.create_table(root, data.schema, properties={"write.bloom-filter-columns": "a.b,c.d"})
     mc.write(data, root)

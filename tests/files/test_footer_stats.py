@@ -1,9 +1,6 @@
 """What is kept of footers: true bounds of our own files, and everything that is asked of files from elsewhere."""
 
-from __future__ import annotations
-
 import io
-import itertools
 import math
 from decimal import Decimal
 from typing import Any
@@ -14,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.footers import parquet_bytes
+from tests.kit.tables import memory
 
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import writer as files
@@ -27,16 +26,11 @@ from manifestcommit.format.values import arrow_type
 from manifestcommit.store.local import MemoryStore
 
 JOB = f"v1-{'7' * 16}-{'b' * 32}"
-_ROOTS = itertools.count()
-
-
-def fresh_store() -> MemoryStore:
-    return MemoryStore(f"/test_footer/{next(_ROOTS)}")
 
 
 def write_columns(schema: Schema, arrays: list[pa.Array], *, group_rows: int = 1_000_000, **options: Any) -> Entry:
     """One file of these columns, in row groups of about `group_rows`."""
-    store = fresh_store()
+    store = memory()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "ROW_GROUP_ROWS", group_rows)
         with DataFileWriter(store, WritePlan(url=store.url, job=JOB, schema=schema, **options), task=0, attempt="0" * 16) as writer:
@@ -69,10 +63,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def array_of(column: list[Any], type: str) -> pa.Array:
-    return values.to_array([values.encode(value, type) for value in column], type)
-
-
 def comparable(wire: Any, type: str) -> Any:
     """The value that a wire value stands for, in an order that is the specification's."""
     if type in ("timestamp", "timestamp_ntz", "interval day to second"):
@@ -88,7 +78,7 @@ def test_bounds_are_true_of_every_value(type: str, data: st.DataObject) -> None:
     """Counts are exact, bounds hold every value, and a bound that is not marked as cut is reached. [OB7]"""
     column = data.draw(st.lists(st.none() | VALUES[type], min_size=1, max_size=12))
     schema = Schema(fields=(Field(id=5, name="s", type=StructType(fields=(Field(id=6, name="x.y", type=type),))),))
-    array = array_of(column, type)
+    array = values.to_array([values.encode(value, type) for value in column], type)
     parents = pa.array(data.draw(st.lists(st.sampled_from([False, False, True]), min_size=len(column), max_size=len(column))))
     struct = pa.StructArray.from_arrays([array], names=["x.y"], mask=parents)
     entry = write_columns(schema, [struct], group_rows=data.draw(st.integers(1, 13)))
@@ -192,9 +182,7 @@ NEED = {"need": pa.array([1, 2], pa.int32())}
 
 
 def put(store: MemoryStore, path: str, columns: dict[str, Any] | pa.Table, **options: Any) -> None:
-    sink = io.BytesIO()
-    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), sink, **options)
-    store.put(path, sink.getvalue())
+    store.put(path, parquet_bytes(columns if isinstance(columns, pa.Table) else pa.table(columns), **options))
 
 
 def inspect(store: MemoryStore, path: str, partition_by: tuple[int, ...] = (), **options: Any) -> Entry:
@@ -202,9 +190,8 @@ def inspect(store: MemoryStore, path: str, partition_by: tuple[int, ...] = (), *
     return inspect_file(store, path, schema=schema, partition_by=partition_by, job=JOB, **options)
 
 
-def test_an_added_file_is_told_as_it_is() -> None:
+def test_an_added_file_is_told_as_it_is(store: MemoryStore) -> None:
     """Rows, bytes and footer are exact; digest and NaNs are unknown; bounds are the footer's, text bounds count as cut. [AF1] [OB7]"""
-    store = fresh_store()
     prices = pa.array([Decimal("1.20"), None], pa.decimal128(10, 2))
     put(store, "x/y z%.parquet", {**NEED, "n": [3, None], "s": ["b", "a"], "st": [{"x": math.nan}, {"x": 1.0}], "d": prices})
     entry, data = inspect(store, "x/y z%.parquet"), store.get("x/y z%.parquet")
@@ -247,7 +234,7 @@ MISFITS = {
 def test_a_file_that_does_not_fit_names_itself_and_the_column(case: str) -> None:
     """[AF1]"""
     columns, name = MISFITS[case]
-    store = fresh_store()
+    store = memory()
     put(store, "f.parquet", columns)
     with pytest.raises(SchemaMismatchError) as caught:
         inspect(store, "f.parquet")
@@ -255,9 +242,8 @@ def test_a_file_that_does_not_fit_names_itself_and_the_column(case: str) -> None
     assert name in str(caught.value)
 
 
-def test_a_field_id_under_another_name_is_refused() -> None:
+def test_a_field_id_under_another_name_is_refused(store: MemoryStore) -> None:
     """A file whose ids say that a column is another one would be read wrongly by name. [AF1] [SC1]"""
-    store = fresh_store()
     swapped = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "108"}), pa.field("need", pa.int32())])
     put(store, "f.parquet", pa.table([pa.array([1]), pa.array([1], pa.int32())], schema=swapped))
     with pytest.raises(SchemaMismatchError, match="field id"):
@@ -278,9 +264,8 @@ def test_a_field_id_under_another_name_is_refused() -> None:
     ],
     ids=lambda columns: str(next(iter(columns.values())).type),
 )
-def test_narrower_and_otherwise_encoded_columns_fit(columns: dict[str, pa.Array]) -> None:
+def test_narrower_and_otherwise_encoded_columns_fit(columns: dict[str, pa.Array], store: MemoryStore) -> None:
     """Bounds of narrower columns are in the table's terms. [AF1] [OB7]"""
-    store = fresh_store()
     put(store, "f.parquet", {**NEED, **columns})
     entry = inspect(store, "f.parquet")
     (name, array), *_ = columns.items()
@@ -295,9 +280,8 @@ def test_narrower_and_otherwise_encoded_columns_fit(columns: dict[str, pa.Array]
         assert (entry.columns[101].min, entry.columns[101].max) == (1, 2)
 
 
-def test_sparks_int96_timestamps_fit_and_have_no_bounds() -> None:
+def test_sparks_int96_timestamps_fit_and_have_no_bounds(store: MemoryStore) -> None:
     """INT96 has no order in Parquet: its statistics are never trusted. [AF1] [OB7]"""
-    store = fresh_store()
     put(store, "f.parquet", {**NEED, "t": pa.array([5, 6], pa.timestamp("us", "UTC"))}, use_deprecated_int96_timestamps=True)
     with store.open_input("f.parquet") as stream:
         assert pq.ParquetFile(stream).schema.column(1).physical_type == "INT96"
@@ -311,9 +295,8 @@ def test_sparks_int96_timestamps_fit_and_have_no_bounds() -> None:
     assert inspect(store, "g.parquet", (103,), schema=day).partition == (5,)
 
 
-def test_a_store_that_fails_below_arrow_is_a_store_error() -> None:
+def test_a_store_that_fails_below_arrow_is_a_store_error(store: MemoryStore) -> None:
     """A broken connection is not reported as a broken file. [ST5] [AF1]"""
-    store = fresh_store()
     put(store, "f.parquet", NEED)
 
     class Broken(io.BytesIO):
@@ -325,9 +308,8 @@ def test_a_store_that_fails_below_arrow_is_a_store_error() -> None:
         inspect(store, "f.parquet")
 
 
-def test_statistics_with_nan_are_not_trusted() -> None:
+def test_statistics_with_nan_are_not_trusted(store: MemoryStore) -> None:
     """Another writer's all-NaN column has no bounds. [OB7]"""
-    store = fresh_store()
     put(store, "f.parquet", {**NEED, "st": [{"x": math.nan}, {"x": math.nan}]})
     stats = inspect(store, "f.parquet").columns[107]
     assert (stats.nulls, stats.nans, stats.min, stats.max) == (0, None, None, None)
@@ -350,9 +332,8 @@ DAY_AND_NULL = pa.array([15706, None], pa.int32()).cast(pa.date32())
         ({"day": DAY, "s": ["x" * 100 + "a", "x" * 100 + "b"]}, None),
     ],
 )
-def test_partition_values_come_from_the_content(columns: dict[str, Any], partition: Any, statistics: bool) -> None:
+def test_partition_values_come_from_the_content(columns: dict[str, Any], partition: Any, statistics: bool, store: MemoryStore) -> None:
     """One value per partition column or a refusal, with and without statistics; folders do not count. [AF1] [DF3]"""
-    store = fresh_store()
     put(store, "day=1999-09-09/s=z/f.parquet", {**NEED, **columns}, write_statistics=statistics)
     if partition is None:
         with pytest.raises(SchemaMismatchError, match=r"several values"):
@@ -364,9 +345,9 @@ def test_partition_values_come_from_the_content(columns: dict[str, Any], partiti
         inspect(store, "day=1999-09-09/s=z/f.parquet", (102, 104), partition=("1999-09-09", "z"))
 
 
-def test_partition_values_outside_the_file_only_where_they_are_given() -> None:
+def test_partition_values_outside_the_file_only_where_they_are_given(store: MemoryStore) -> None:
     """A file without its partition columns reads as null in them: refused, unless the caller knows better. [AF1] [DF4]"""
-    store, path = fresh_store(), "day=2013-01-01/s=a/f.parquet"
+    path = "day=2013-01-01/s=a/f.parquet"
     put(store, path, NEED)
     with pytest.raises(SchemaMismatchError, match="not in the file"):
         inspect(store, path, (102, 104))
@@ -377,7 +358,7 @@ def test_partition_values_outside_the_file_only_where_they_are_given() -> None:
 def test_nulls_below_a_non_nullable_member_are_found(nested_null: bool) -> None:
     """A promise inside a struct is checked against the rows where statistics cannot tell. [AF1] [SC3]"""
     schema = Schema(fields=(Field(id=1, name="st", type=StructType(fields=(Field(id=2, name="x", type="long", nullable=False),))),))
-    store = fresh_store()
+    store = memory()
     put(store, "f.parquet", {"st": pa.array([None, {"x": None if nested_null else 1}], pa.struct([("x", pa.int64())]))})
     if nested_null:
         with pytest.raises(SchemaMismatchError, match=r"f\.parquet.*'st\.x' may not be null"):
@@ -386,18 +367,16 @@ def test_nulls_below_a_non_nullable_member_are_found(nested_null: bool) -> None:
         assert inspect(store, "f.parquet", schema=schema).rows == 2
 
 
-def test_a_file_without_rows_is_an_entry_without_rows() -> None:
+def test_a_file_without_rows_is_an_entry_without_rows(store: MemoryStore) -> None:
     """[AF1]"""
-    store = fresh_store()
     put(store, "f.parquet", pa.table({"need": pa.array([], pa.int32()), "day": pa.array([], pa.date32())}))
     entry = inspect(store, "f.parquet", (102,))
     assert (entry.rows, entry.partition) == (0, (None,))
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "truncated", "footer"])
-def test_what_is_no_parquet_file_is_named(damage: str) -> None:
+def test_what_is_no_parquet_file_is_named(damage: str, store: MemoryStore) -> None:
     """[AF1]"""
-    store = fresh_store()
     put(store, "f.parquet", NEED)
     whole = store.get("f.parquet")
     data = {"empty": b"", "text": b"day,n\n1,2\n" * 10, "truncated": whole[:-20], "footer": whole[:-60] + b"\xff" * 52 + whole[-8:]}[damage]

@@ -1,7 +1,5 @@
 """Footers of other programs are judged in a process that may die of one, and compared ever after. [AF3] [RD2]"""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess
@@ -11,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tests.kit.footers import changed, joined, split, tree_of
+from tests.kit.footers import changed, joined, parquet_bytes, split, tree_of
 
 import manifestcommit as mc
 from manifestcommit.files import foreign_file as foreign_footer
@@ -37,9 +34,7 @@ ROWS = pa.table(
 
 
 def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, **options)
-    return sink.getvalue()
+    return parquet_bytes(rows, **options)
 
 
 @pytest.mark.parametrize("codec_name", ["none", "snappy", "zstd"])

@@ -1,7 +1,5 @@
 """Rows become Parquet files: what a task writes, what it says of it, and what it leaves when it fails."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import hashlib
@@ -15,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,10 +22,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.tables import memory
 
+import manifestcommit as mc
 from manifestcommit.errors import ManifestCommitError, SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files import writer as files
-from manifestcommit.files.writer import DataFileWriter, WritePlan
+from manifestcommit.files.writer import SAMPLE_ROWS, DataFileWriter, WritePlan
 from manifestcommit.format.entries import Entry
 from manifestcommit.format.fields import ArrayType, Field, Schema, StructType
 from manifestcommit.format.values import arrow_schema, arrow_type, from_arrow
@@ -35,16 +36,10 @@ from manifestcommit.store.local import LocalStore, MemoryStore
 JOB = f"v1-{'7' * 16}-{'a' * 32}"
 ATTEMPT = "0123456789abcdef"
 
-_ROOTS = itertools.count()
-
 
 def schema_of(data: pa.Schema) -> Schema:
     ids = itertools.count(1)
     return from_arrow(data, lambda: next(ids))
-
-
-def fresh_store() -> MemoryStore:
-    return MemoryStore(f"/test_files/{next(_ROOTS)}")
 
 
 def plan_for(store: Any, schema: Schema, *names: str, **options: Any) -> WritePlan:
@@ -100,7 +95,7 @@ def test_every_row_is_in_one_file_of_its_partition_in_order(
     """No hostile partition value loses, doubles, moves or reorders a row. [DF3] [DF4] [LY1]"""
     fields = Field(id=9, name="p", type="string"), Field(id=8, name="q", type="boolean"), Field(id=7, name="n", type="long")
     schema = Schema(fields=fields)
-    store = fresh_store()
+    store = memory()
     serial = itertools.count()
     expected: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     given_batches = []
@@ -178,9 +173,8 @@ class CountingStore:
 
 
 # --- names and durability ---------------------------------------------------------------------------------------------------
-def test_names_tell_task_attempt_number_and_job() -> None:
+def test_names_tell_task_attempt_number_and_job(store: MemoryStore) -> None:
     """Two attempts never share a name; folders are layout. [DF1]"""
-    store = fresh_store()
     batch = pa.record_batch({"p": ["b", "a", "a/b"], "n": [1, 2, 3]})
     plan = plan_for(store, schema_of(batch.schema), "p")
     first = write(store, plan, [batch])
@@ -208,9 +202,8 @@ def test_close_returns_after_every_file_is_durable(tmp_path: Any) -> None:
     check_told_exactly(store, entries)
 
 
-def test_no_rows_make_no_file() -> None:
+def test_no_rows_make_no_file(store: MemoryStore) -> None:
     """An empty task has no files, and that is no error. [DF3]"""
-    store = fresh_store()
     batch = pa.record_batch({"n": pa.array([], pa.int64())})
     plan = plan_for(store, schema_of(batch.schema), "n")
     assert write(store, plan, []) == ()
@@ -246,7 +239,7 @@ def test_a_discarded_attempt_leaves_nothing_and_deletes_nothing(tmp_path: Any) -
 def test_a_writer_that_nobody_holds_any_more_completes_nothing(in_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow closes what it wrote to. [DF2]"""
     monkeypatch.setattr(files, "ROW_GROUP_ROWS", 10)
-    store = fresh_store()
+    store = memory()
     batch = pa.record_batch({"n": list(range(100))})
     writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
     writer.write(batch)
@@ -256,9 +249,8 @@ def test_a_writer_that_nobody_holds_any_more_completes_nothing(in_background: bo
 
 
 @pytest.mark.parametrize("in_background", [False, True])
-def test_a_refused_batch_gives_the_attempt_up(in_background: bool) -> None:
+def test_a_refused_batch_gives_the_attempt_up(in_background: bool, store: MemoryStore) -> None:
     """After a null in a non-nullable column no entry comes out, not even of the rows before. [DF3] [SC3]"""
-    store = fresh_store()
     schema = Schema(fields=(Field(id=1, name="n", type="long", nullable=False),))
     writer = DataFileWriter(store, plan_for(store, schema), task=0, attempt=ATTEMPT, in_background=in_background)
     writer.write(pa.record_batch({"n": [1]}))
@@ -274,7 +266,7 @@ def test_a_refused_batch_gives_the_attempt_up(in_background: bool) -> None:
 @pytest.mark.parametrize("error", [OSError("disk full"), StoreError("refused")])
 def test_a_store_that_fails_is_a_store_error_that_names_the_file(failing: str, error: Exception, in_background: bool) -> None:
     """A file that did not become durable is never listed. [DF2]"""
-    store = fresh_store()
+    store = memory()
     create = store.create_output
 
     def broken(name: str) -> Any:
@@ -308,7 +300,7 @@ def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_ma
     batches = [pa.record_batch({"p": [f"{i % 3}" for i in range(n)], "x": [i / 7 for i in range(n)]}) for n in (40, 70, 1, 0, 300)]
     written = []
     for in_background in (False, True):
-        store = fresh_store()
+        store = memory()
         plan = plan_for(store, schema_of(batches[0].schema), *names, target_file_size=target)
         with DataFileWriter(store, plan, task=3, attempt=ATTEMPT, in_background=in_background) as writer:
             for batch in batches:
@@ -322,7 +314,7 @@ def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_ma
 def test_an_error_of_a_row_group_ends_the_attempt_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are lost, and nothing comes out. [DF2] [DF3]"""
     monkeypatch.setattr(files, "ROW_GROUP_ROWS", 10)
-    store = fresh_store()
+    store = memory()
 
     def refused(name: str) -> Any:
         raise StoreError("refused")
@@ -337,9 +329,8 @@ def test_an_error_of_a_row_group_ends_the_attempt_at_the_next_one(monkeypatch: p
         writer.close()
 
 
-def test_a_store_that_takes_half_a_write_is_an_error() -> None:
+def test_a_store_that_takes_half_a_write_is_an_error(store: MemoryStore) -> None:
     """A short write never becomes a file that is listed. [DF2] [DF3]"""
-    store = fresh_store()
     create = store.create_output
 
     def short(name: str) -> Any:
@@ -357,9 +348,8 @@ def test_a_store_that_takes_half_a_write_is_an_error() -> None:
 
 # --- how files look ---------------------------------------------------------------------------------------------------------
 @pytest.mark.thorough
-def test_small_batches_make_full_row_groups() -> None:
+def test_small_batches_make_full_row_groups(store: MemoryStore) -> None:
     """10,000-row batches do not become 10,000-row groups. [DF3]"""
-    store = fresh_store()
     batches = [pa.record_batch({"n": pa.array(range(at, at + 10_000), pa.int64())}) for at in range(0, 2_500_000, 10_000)]
     (entry,) = write(store, plan_for(store, schema_of(batches[0].schema)), batches)
     metadata = footer(store, entry)
@@ -371,7 +361,7 @@ def test_small_batches_make_full_row_groups() -> None:
 def test_row_groups_are_bounded_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """One large batch becomes several row groups of about the limit."""
     monkeypatch.setattr(files, "ROW_GROUP_BYTES", 1 << 20)
-    store = fresh_store()
+    store = memory()
     batch = pa.record_batch({"s": pa.array([f"{n:>100}" for n in range(50_000)])})
     (entry,) = write(store, plan_for(store, schema_of(batch.schema)), [batch])
     metadata = footer(store, entry)
@@ -386,9 +376,8 @@ def incompressible(count: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array([source.getrandbits(63) for _ in range(count)], pa.int64())})
 
 
-def test_files_roll_over_near_the_target_size() -> None:
+def test_files_roll_over_near_the_target_size(store: MemoryStore) -> None:
     """Files are about the target size, none far above it, and together hold the rows in order. [DF3]"""
-    store = fresh_store()
     batch = incompressible(200_000)
     entries = write(store, plan_for(store, schema_of(batch.schema), target_file_size=256 * 1024), batch_slices(batch, 1_000))
     assert len(entries) >= 5
@@ -417,7 +406,7 @@ def test_a_file_has_ids_statistics_page_index_zstd_and_sparks_schema() -> None:
             Field(id=14, name="a", type=ArrayType(element=Field(id=15, name="element", type="float"))),
         )
     )
-    store = fresh_store()
+    store = memory()
     logical = arrow_schema(schema, physical=False, ids=False)
     batch = pa.RecordBatch.from_pylist([{"new": Decimal("1.20"), "s": {"inner": "x"}, "a": [1.5, None]}], schema=logical)
     (entry,) = write(store, plan_for(store, schema), [batch])
@@ -459,7 +448,7 @@ def test_a_target_size_of_nothing_is_refused() -> None:
 def test_a_column_of_nulls_only_is_written(type: str) -> None:
     """A column that the data lacks is null in the file, whatever its type. [DF5]"""
     schema = Schema(fields=(Field(id=1, name="n", type="long"), Field(id=2, name="missing", type=type)))
-    store = fresh_store()
+    store = memory()
     (entry,) = write(store, plan_for(store, schema), [pa.record_batch({"n": [1, 2]})])
     assert read(store, entry).column("missing").null_count == 2
     assert read(store, entry).schema.field("missing").type == arrow_type(type)
@@ -512,3 +501,55 @@ def test_a_file_that_cannot_be_made_durable_ends_the_attempt(tmp_path: Any, numb
     time.sleep(0.01)
     assert store.ended == ended and sorted(info.name for info in store.list("")) == sorted(ended)
     assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.startswith(".mc-tmp-")]
+
+
+# --- dictionaries that will be given up ---------------------------------------------------------------------------------
+def rows(count: int) -> pa.Table:
+    few = [f"a rather long text of which there are few, {n % 50}" for n in range(count)]
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "few": few,
+            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()),
+            "none": pa.nulls(count, pa.string()),
+            "inside": [{"few": text, "many": [text, None]} for text in few],
+            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())),
+            "a.b": few,
+        }
+    )
+
+
+def dictionaries(file: Path) -> dict[str, bool]:
+    chunk = pq.read_metadata(file).row_group(0)
+    return {chunk.column(at).path_in_schema: chunk.column(at).has_dictionary_page for at in range(chunk.num_columns)}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", [None, "few"])
+def test_what_repeats_has_a_dictionary_and_what_does_not_has_none(tmp_path: Path, part: str | None) -> None:
+    """[DF5] Nested columns, names with dots and columns with few values keep theirs; every row comes back."""
+    data = rows(2 * SAMPLE_ROWS)
+    mc.write(data, tmp_path / "t", partition_by=part)
+    files = sorted((tmp_path / "t").rglob("*.parquet"))
+    assert len(files) == (50 if part else 1)
+    found = dictionaries(files[-1])
+    assert not found.pop("id") and not found.pop("sparse")
+    assert found and all(found.values())
+    assert mc.Table(tmp_path / "t").dataset().to_table().sort_by("id").equals(data)
+
+
+def test_few_rows_speak_for_files_of_as_many_only(tmp_path: Path) -> None:
+    """Of ten rows each value may be another one, where thousands repeat it: what the first file lacks others have."""
+    parts, values = ["a"] * 10 + ["b"] * 10_000, [n % 10 for n in range(10_010)]
+    mc.write(pa.table({"part": parts, "v": values}), tmp_path / "t", partition_by="part")
+    few, many = sorted((tmp_path / "t").rglob("*.parquet"))
+    assert dictionaries(few) == {"part": True, "v": False} and all(dictionaries(many).values())
+
+
+def test_a_file_is_smaller_than_with_a_dictionary_that_was_given_up(tmp_path: Path) -> None:
+    """Of more values than a dictionary's page holds, those until then would be written as numbers of entries, and as entries too."""
+    data: Any = pa.table({"id": pa.array(range(300_000), pa.int64())})
+    mc.write(data, tmp_path / "t")
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    pq.write_table(data, tmp_path / "with", compression="zstd", compression_level=3, write_page_index=True)
+    assert file.stat().st_size < 0.6 * (tmp_path / "with").stat().st_size

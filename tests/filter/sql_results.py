@@ -4,8 +4,6 @@ with them where there is no Spark. [RC2]
 python -m tests.filter.sql_results writes them, with the session's time zone UTC.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import UTC, date, datetime

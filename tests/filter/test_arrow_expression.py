@@ -1,7 +1,5 @@
 """pyarrow expressions as predicates: with pyarrow's own meaning, or openly not understood. [RD6] [RD7]"""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator
@@ -133,9 +131,8 @@ def test_a_part_that_is_not_understood_spoils_only_itself() -> None:
 )
 def test_a_column_that_is_not_there_is_an_error_that_names_it(expression: pc.Expression, named: str, near: str) -> None:
     """A mistyped column must not become a full scan, nor an empty result."""
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=lambda error: named in str(error) and near in str(error)):
         parse_expression(expression, SCHEMA)
-    assert named in str(caught.value) and near in str(caught.value)
 
 
 @pytest.mark.parametrize("filter", ["day = 1", True, None, [("day", "=", 1)]])

@@ -1,7 +1,5 @@
 """Keys of a merge: what can be one, and which files can hold it; ranges of sources taken together. [RC3] [RC5]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

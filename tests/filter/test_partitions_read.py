@@ -1,7 +1,5 @@
 """Which partitions a condition has read: never fewer than those in which it can be true. [CF16]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

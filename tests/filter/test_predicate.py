@@ -4,8 +4,6 @@ Files are drawn row by row, their bounds computed as the writer does, and every 
 nothing in common with `may_match`.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import struct

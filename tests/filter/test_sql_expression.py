@@ -1,8 +1,6 @@
 """SQL without Spark: what it does not understand it says, and never guesses. What it does understand is judged by Spark, in
 tests/spark/filter/test_sql_expression.py. [RC2]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from decimal import Decimal
@@ -106,9 +104,8 @@ def test_half_a_condition_is_none_for_spark_either(text: str, says: str) -> None
 @pytest.mark.parametrize("text", ["nope = 1", "i = nope", "`i ` = 1", "length(`S2`) = 1"])
 def test_a_column_that_does_not_exist_is_named(text: str) -> None:
     """[RC2]"""
-    with pytest.raises(UsageError, match="has no column") as caught:
+    with pytest.raises(UsageError, match="has no column", check=lambda error: not isinstance(error, NotUnderstoodError)):
         compile_condition(text, SCHEMA)
-    assert not isinstance(caught.value, NotUnderstoodError)
 
 
 def test_names_are_quoted_as_in_sql() -> None:

@@ -1,31 +1,14 @@
 """Messages, metadata and authors: what can be recorded, and what must not. [OB15] [SE5]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
 import pytest
 
-from manifestcommit.format.snapshot import (
-    MAX_BYTES,
-    MAX_ENTRIES,
-    MAX_MESSAGE,
-    MAX_NAME,
-    MAX_VALUE,
-    PARTS,
-    Author,
-    Note,
-    allowed,
-    check_message,
-    check_metadata,
-    find_credential,
-    limited,
-    parts_of,
-)
+from manifestcommit.format import snapshot
 
-AUTHOR = Author(user="etl", host="worker-3", program="load.py", software="manifestcommit 0.1.0")
-HARMLESS = ["", "a=b %+#", "ünïcode 'x\" <b>", "s3://lake/day=1/a.parquet", "https://ci/run?id=7", "4d6b4d9", "a" * MAX_VALUE]
+AUTHOR = snapshot.Author(user="etl", host="worker-3", program="load.py", software="manifestcommit 0.1.0")
+HARMLESS = ["", "a=b %+#", "ünïcode 'x\" <b>", "s3://lake/day=1/a.parquet", "https://ci/run?id=7", "4d6b4d9", "a" * snapshot.MAX_VALUE]
 SECRETS = [
     "AKIA" + "A1" * 8,
     "-----BEGIN RSA PRIVATE " + "KEY-----",
@@ -43,17 +26,19 @@ SECRETS = [
 def test_what_can_be_recorded_is_taken_as_it_is() -> None:
     """[OB15]"""
     metadata = {f"name {number}": text[:200] for number, text in enumerate(HARMLESS)}
-    assert check_metadata(metadata) == metadata and check_metadata({}) == {}
-    assert check_message("two\n\tlines é") == "two\n\tlines é" and check_message("a" * MAX_MESSAGE)
-    assert len(check_metadata({str(number): "" for number in range(MAX_ENTRIES)})) == MAX_ENTRIES
-    assert check_metadata({"a" * MAX_NAME: "a" * MAX_VALUE})
+    assert snapshot.check_metadata(metadata) == metadata and snapshot.check_metadata({}) == {}
+    assert snapshot.check_message("two\n\tlines é") == "two\n\tlines é" and snapshot.check_message("a" * snapshot.MAX_MESSAGE)
+    assert len(snapshot.check_metadata({str(number): "" for number in range(snapshot.MAX_ENTRIES)})) == snapshot.MAX_ENTRIES
+    assert snapshot.check_metadata({"a" * snapshot.MAX_NAME: "a" * snapshot.MAX_VALUE})
 
 
-@pytest.mark.parametrize("message", [None, 5, b"x", "", " \n", "a\0", "a\x1b[2J", "a\r", "\ud800", "a" * (MAX_MESSAGE + 1)], ids=repr)
+@pytest.mark.parametrize(
+    "message", [None, 5, b"x", "", " \n", "a\0", "a\x1b[2J", "a\r", "\ud800", "a" * (snapshot.MAX_MESSAGE + 1)], ids=repr
+)
 def test_a_message_that_cannot_be_recorded_is_refused(message: Any) -> None:
     """[OB15]"""
     with pytest.raises(ValueError, match="expected a text"):
-        check_message(message)
+        snapshot.check_message(message)
 
 
 @pytest.mark.parametrize(
@@ -70,31 +55,31 @@ def test_a_message_that_cannot_be_recorded_is_refused(message: Any) -> None:
         {"a\x1b": "b"},
         {"a": "\ud800"},
         {"\udfff": "b"},
-        {"a" * (MAX_NAME + 1): "b"},
-        {"a": "b" * (MAX_VALUE + 1)},
-        {str(number): "" for number in range(MAX_ENTRIES + 1)},
-        {str(number): "é" * MAX_VALUE for number in range(MAX_BYTES // (2 * MAX_VALUE) + 1)},
+        {"a" * (snapshot.MAX_NAME + 1): "b"},
+        {"a": "b" * (snapshot.MAX_VALUE + 1)},
+        {str(number): "" for number in range(snapshot.MAX_ENTRIES + 1)},
+        {str(number): "é" * snapshot.MAX_VALUE for number in range(snapshot.MAX_BYTES // (2 * snapshot.MAX_VALUE) + 1)},
     ],
     ids=lambda metadata: repr(metadata)[:20],
 )
 def test_metadata_that_cannot_be_recorded_are_refused(metadata: Any) -> None:
     """Sizes, numbers, control characters and surrogates are bounded: every intent and head carries them. [OB15]"""
     with pytest.raises(ValueError, match="expected"):
-        check_metadata(metadata)
+        snapshot.check_metadata(metadata)
 
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_credential_is_found_and_not_repeated(secret: str) -> None:
     """In a message, a value and a name. [SE5] [SE1]"""
-    for note in (Note(message=f"x {secret}"), Note(metadata={"note": secret}), Note(metadata={secret: "note"})):
-        found = find_credential(note)
+    for note in (snapshot.Note(message=f"x {secret}"), snapshot.Note(metadata={"note": secret}), snapshot.Note(metadata={secret: "note"})):
+        found = snapshot.find_credential(note)
         assert found is not None and secret not in found and secret[-8:] not in found
 
 
 @pytest.mark.parametrize("name", ["password", "AWS_SECRET_ACCESS_KEY", "accessToken", "api-key", "db.passwd", "connection string"])
 def test_the_name_of_a_credential_is_found(name: str) -> None:
     """Whatever its value looks like. [SE5]"""
-    found = find_credential(Note(metadata={name: "hunter2"}))
+    found = snapshot.find_credential(snapshot.Note(metadata={name: "hunter2"}))
     assert found is not None and name in found and "hunter2" not in found
 
 
@@ -102,26 +87,31 @@ def test_the_name_of_a_credential_is_found(name: str) -> None:
 def test_what_is_no_credential_is_none(text: str) -> None:
     """[SE5]"""
     names = ("airflow_run", "git", "keys", "tokens_used", "monkey", "sig")
-    assert find_credential(Note(message=text, metadata=dict.fromkeys(names, text))) is None
+    assert snapshot.find_credential(snapshot.Note(message=text, metadata=dict.fromkeys(names, text))) is None
 
 
 def test_a_property_and_an_environment_choose_the_parts_of_an_author() -> None:
     """Nothing that either withholds is recorded; a property that cannot be read allows nothing. [OB15]"""
-    assert allowed(AUTHOR, {}) == AUTHOR and allowed(None, {}) is None
-    assert allowed(AUTHOR, {"write.author": "host, user"}) == Author(user="etl", host="worker-3")
-    assert allowed(limited(AUTHOR, parts_of("user")), {"write.author": "host,user"}) == Author(user="etl")
+    assert snapshot.allowed(AUTHOR, {}) == AUTHOR and snapshot.allowed(None, {}) is None
+    assert snapshot.allowed(AUTHOR, {"write.author": "host, user"}) == snapshot.Author(user="etl", host="worker-3")
+    assert snapshot.allowed(snapshot.limited(AUTHOR, snapshot.parts_of("user")), {"write.author": "host,user"}) == snapshot.Author(
+        user="etl"
+    )
     for nothing in ("none", "", "user;host", "names", "none,user"):
-        assert allowed(AUTHOR, {"write.author": nothing}) is None
-    assert limited(AUTHOR, parts_of("none")) == Author() and limited(AUTHOR, frozenset(PARTS)) == AUTHOR
-    assert allowed(Author(), {}) is None
+        assert snapshot.allowed(AUTHOR, {"write.author": nothing}) is None
+    assert (
+        snapshot.limited(AUTHOR, snapshot.parts_of("none")) == snapshot.Author()
+        and snapshot.limited(AUTHOR, frozenset(snapshot.PARTS)) == AUTHOR
+    )
+    assert snapshot.allowed(snapshot.Author(), {}) is None
 
 
 def test_parts_of_an_author_are_short_and_on_one_line() -> None:
     """A program's name is what a file is called, and may be anything. [OB15]"""
-    hostile = Author(user="a\n\x1b[31m", host="h" * 10_000, program="\udcff.py", software=" ")
-    made = limited(hostile, frozenset(PARTS))
-    assert msgspec.convert(msgspec.to_builtins(made), Author) == made
+    hostile = snapshot.Author(user="a\n\x1b[31m", host="h" * 10_000, program="\udcff.py", software=" ")
+    made = snapshot.limited(hostile, frozenset(snapshot.PARTS))
+    assert msgspec.convert(msgspec.to_builtins(made), snapshot.Author) == made
     assert made.user == "a\\n\\x1b[31m" and made.program == "\\udcff.py" and len(made.host or "") == 200
     for wrong in ({"host": "h" * 201}, {"user": "a\n"}, {"program": "a\x9b"}):
         with pytest.raises(msgspec.ValidationError, match=min(wrong)):
-            msgspec.convert(wrong, Author)
+            msgspec.convert(wrong, snapshot.Author)

@@ -1,7 +1,5 @@
 """Batches from anywhere take exactly the shape of data files, or are refused by name. [SC3]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Little that is stored and much that it becomes: bounded before memory is taken. [OB4]"""
 
-from __future__ import annotations
-
 import io
 import random
 import time
@@ -11,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets
 
 import manifestcommit as mc
@@ -166,9 +165,7 @@ def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(set_budgets: Set
     values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), long)
     columns = {name: pa.repeat(sound.column(name)[0], count) for name in sound.column_names}
     table = pa.table(columns | {"path": pa.array([f"{number}.parquet" for number in range(count)]), column: values})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", store_schema=False)
-    data = sink.getvalue()
+    data = parquet_bytes(table, compression="zstd", store_schema=False)
     assert len(data) < 200_000
     store.put(path, data)
     document["manifests"][0].update(bytes=len(data), digest=codec.digest(data), files=count, footer=None)

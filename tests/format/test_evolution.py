@@ -1,7 +1,5 @@
 """What data fits a table, which edits make it fit, and how edits meet concurrent ones. [SC3] [SC5] [SC6]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of types, as callers, SQL and the command line give them. [SC2]"""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from tests.kit.schemas import primitives

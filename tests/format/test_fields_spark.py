@@ -1,7 +1,5 @@
 """Spark's schema JSON, to and from a table's schema. [SC2]"""
 
-from __future__ import annotations
-
 import copy
 import json
 import time

@@ -1,7 +1,5 @@
 """The members of a snapshot that joint commits use, as bytes of others: what readers refuse. [OB16]"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Entries through a manifest's table and back: nothing lost, nothing made up, whatever the schema did meanwhile. [OB6] [OB13]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

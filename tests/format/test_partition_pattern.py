@@ -1,7 +1,5 @@
 """Patterns of partitions against brute force over a small world of partitions. [CF3] [CF6]"""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Partition columns, hive-style folders, static partitions. [PT1] [PT2] [PT3]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from typing import Any

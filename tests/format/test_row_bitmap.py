@@ -1,7 +1,5 @@
 """Row bitmaps: a row too many is lost, a row too few comes back from the dead. [OB9]"""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

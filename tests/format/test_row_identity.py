@@ -1,7 +1,5 @@
 """When two rows are equal: by the bytes that stand for each. [CH3]"""
 
-from __future__ import annotations
-
 import math
 import struct
 from decimal import Decimal

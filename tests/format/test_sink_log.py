@@ -1,7 +1,5 @@
 """The log of Spark's streaming file sink, as Spark parses it. [SP4] [EX10]"""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """Single values in JSON: exact in both directions, or refused. [SC7]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

@@ -1,7 +1,5 @@
 """Arrow types of a table and of its data files. [SC1] [SC2]"""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

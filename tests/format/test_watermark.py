@@ -1,7 +1,5 @@
 """Watermarks against a model: rows never lost in a gap, never doubled by an overlap. [WM1]-[WM4]"""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,16 +3,13 @@
 A finding is an error that is not the library's own, a process that ended or hung, or more than a gibibyte of memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 import time
 
-from tests.fuzz.figures import record
+from tests.fuzz.figures import Tally, record
 from tests.fuzz.run import EVERY, fuzz_apart
-from tests.fuzz.tally import Tally
 
 _ROUNDS_OF_A_CHILD = 50  # of one kind of object
 

@@ -1,7 +1,5 @@
 """Work done in child processes, and how that ended: hostile bytes may end a process, or keep it for ever, where no `except` helps."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,10 +3,7 @@
 Allowed are an export as if nothing had been there, and the library's own errors.
 """
 
-from __future__ import annotations
-
 import contextlib
-import io
 import json
 import random
 from collections.abc import Callable
@@ -14,9 +11,9 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
 from tests.fuzz.parquet import mutate_parquet
+from tests.kit.footers import parquet_bytes
 
 import manifestcommit as mc
 from manifestcommit.catalog import publishing
@@ -42,11 +39,10 @@ class Exported:
         self.store = MemoryStore("fuzz-exports")
         self.url = self.store.url
         self.store.delete([info.name for info in self.store.list("")])
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([1, 1], pa.int32())}), sink)
-        self.store.put(FOREIGN, sink.getvalue())
+        data = parquet_bytes(pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([1, 1], pa.int32())}))
+        self.store.put(FOREIGN, data)
         mc.Table(self.url).adopt()
-        self.store.put("left.parquet", sink.getvalue())  # by another program, which no version lists
+        self.store.put("left.parquet", data)  # by another program, which no version lists
         table = mc.Table(self.url)
         table.set_properties({"export.formats": "iceberg,delta"})
         mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})

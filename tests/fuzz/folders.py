@@ -3,8 +3,6 @@
 Allowed are an adoption of exactly the files that a sound log lists, and the library's own errors.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -12,8 +10,8 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
+from tests.kit.footers import parquet_bytes
 
 import manifestcommit as mc
 from manifestcommit.operations.adopt import SINK_LOG
@@ -32,9 +30,7 @@ class Folder:
 
     def __init__(self) -> None:
         self.store = MemoryStore("fuzz-folders")
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), sink)
-        self.data = sink.getvalue().to_pybytes()
+        self.data = parquet_bytes(pa.table({"id": pa.array([1, 2], pa.int64())}))
         self.log = [self._line(path) for path in FILES]
 
     def _line(self, path: str) -> dict[str, Any]:

@@ -5,8 +5,6 @@ names and bytes in format.codec. `test_fuzz.py` looks for such functions in the 
 watches that the readers of the target really call it. [OB4] [SE2]
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path

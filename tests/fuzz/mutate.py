@@ -1,7 +1,5 @@
 """Turns a sound object into a hostile one: bytes that flip, documents whose members lie, Parquet whose columns are others."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -3,8 +3,6 @@
 Run them in child processes (tests.fuzz.child): what is wrong here ends one, or keeps it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

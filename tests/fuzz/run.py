@@ -1,7 +1,5 @@
 """One round: an object made hostile by a seed, every reader, and what none of them may do."""
 
-from __future__ import annotations
-
 import random
 import traceback
 import warnings

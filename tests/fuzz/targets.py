@@ -5,8 +5,6 @@ is a finding; so is a head that nobody can read any more where only what jobs le
 which object is read where, and which of these targets covers it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping

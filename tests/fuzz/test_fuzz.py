@@ -1,7 +1,5 @@
 """Hostile metadata never gets past the library's own errors. [OB4] [SE2]"""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

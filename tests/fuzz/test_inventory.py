@@ -1,7 +1,5 @@
 """No object is read from a store without a target of the fuzzer. [OB4] [SE2]"""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

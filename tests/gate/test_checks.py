@@ -1,7 +1,5 @@
 """Checks that look at the time, or at another table, and what a job would change. [CK5] [CK6] [CK9]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

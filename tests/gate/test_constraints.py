@@ -1,7 +1,5 @@
 """Constraints: what they mean, which way ever makes rows, and beside jobs in flight. [CK1] [CK2] [CK3] [CK4]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

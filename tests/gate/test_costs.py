@@ -1,7 +1,5 @@
 """What the gate costs, in requests, files that are read, and modules that are loaded. [CK1] [CK3] [CK5]"""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

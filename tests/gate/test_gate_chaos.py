@@ -1,7 +1,5 @@
 """Constraints come and go beside processes that are killed; and what a run checks at its end finds what it is there for. [CK1]-[CK7]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,10 +1,7 @@
 """Constraints in histories of what processes were told: right ones are explained, wrong ones are not. [CK1] [CK2] [CK3] [CK4]"""
 
-from __future__ import annotations
-
 import pytest
-from tests.mutants.catalogue import SIMULATED
-from tests.mutants.mutant import taken_out
+from tests.mutants.mutant import SIMULATED, taken_out
 from tests.mutants.run import SEEDS
 from tests.simulator.oracle import Oracle
 from tests.simulator.simulator import run_theme

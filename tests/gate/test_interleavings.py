@@ -1,7 +1,5 @@
 """Constraints that come and go beside jobs of all kinds, in any order: no version holds a row that violates one of its own. [CK1]-[CK5]"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns that hold no null: a constraint, whatever its name. [CK8]"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Refused rows go into a table beside, in one commit with the rest. [CK7]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages' tasks where a check fails: nothing is published, and the job waits. [CK6]"""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Staged jobs: what they would make of the table, and what is held until they are published. [CK5] [CK6]"""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Write, audit, publish: three tasks, each in a process of its own, which is killed at any request and run again. [CK5] [CK6] [IV3]"""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

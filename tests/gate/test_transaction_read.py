@@ -1,7 +1,5 @@
 """What a transaction reads: a part of a table, and what the transaction itself has written so far. [MT16] [MT17] [CF16]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

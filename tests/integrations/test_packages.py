@@ -1,7 +1,5 @@
 """The packages of `integrations`, each by its own tests with the real tool, in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables whose changes are followed: rows with what is easily mistaken, any operation, and what the changes have to be."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Stores whose clocks are wrong: what they say of when an object was modified is another time, or none. [GC1]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command in this process, as a test runs it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,8 +1,6 @@
 """Writers that lose on purpose, die with their change published, and carry what others have published; a fault at any call of a change;
 processes, and threads in turn. [CM19] [CM20]"""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Rows at the extremes of what a filter compares, the conditions on them, and the tables that hold them."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import io
@@ -14,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.kit.footers import changed
+from tests.kit.footers import changed, parquet_bytes
 
 import manifestcommit as mc
 from manifestcommit.store import open_store
@@ -94,9 +92,7 @@ CASES = [
 
 def foreign_file(rows: pa.Table = ROWS) -> bytes:
     """A file of another program: its texts' statistics are cut, its decimals' are compared as signed bytes."""
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, row_group_size=2)
-    data = changed(sink.getvalue(), 6, to=OLD)
+    data = changed(parquet_bytes(rows, row_group_size=2), 6, to=OLD)
     columns = {leaf.path: leaf.position for leaf in _leaves(rows)}
     for group in range(pq.read_metadata(io.BytesIO(data)).num_row_groups):
         held = [each for each in rows.column("d").slice(2 * group, 2).to_pylist() if each is not None]

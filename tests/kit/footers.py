@@ -3,17 +3,26 @@
 A struct is a list of [number, type, value]; a list is [type, values]; a map is left as [key and value types, pairs].
 """
 
-from __future__ import annotations
-
+import io
 import struct
 from collections.abc import Iterator
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 Tree = list[Any]
 
 BOOLS = (1, 2)
 INTEGERS = (4, 5, 6)
 BINARY, LIST, SET, MAP, STRUCT = 8, 9, 10, 11, 12
+
+
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    """A file of these rows. options: of pyarrow's writer."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:

@@ -1,7 +1,5 @@
 """Two tables with what is easily lost or matched by mistake, and what deletions and merges are to leave of them."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from decimal import Decimal

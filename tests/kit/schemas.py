@@ -1,7 +1,5 @@
 """Hypothesis strategies for schemas, types and the values of a type: hostile names, every primitive, nesting."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 And other budgets of snapshots and commits than the usual ones: for a block, or for the rest of a test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Manifests that are read by parts: what a filter needs of them and no more, each part checked, never an entry less. [RD11] [RD12]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import itertools
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import CorruptMetadataError, UsageError
@@ -389,9 +388,8 @@ def test_chunks_that_have_changed_places_are_damage() -> None:
     (a, b), (c, d) = next(pair for pair in itertools.combinations(spans, 2) if len({end - start for start, end in pair}) == 1)
     data[a:b], data[c:d] = data[c:d], data[a:b]
     session.store.put(ref.path, bytes(data))
-    with pytest.raises(CorruptMetadataError, match="not those that its footer lists") as caught:
+    with pytest.raises(CorruptMetadataError, match="not those that its footer lists", check=lambda error: error.object_name == ref.path):
         entries_table(TableContext(session.store), snapshot, ALL)
-    assert caught.value.object_name == ref.path
 
 
 def _replaced(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
@@ -424,9 +422,8 @@ def test_a_false_reference_is_damage(change: Callable[[ManifestRef], ManifestRef
     """[OB4] [OB14] [RD11]"""
     session, snapshot = listed(numbered(12))
     false = msgspec.structs.replace(snapshot, manifests=tuple(map(change, snapshot.manifests)), expired=1)
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: false.manifests[0].path in str(error)):
         entries_table(session, false, ONE)
-    assert false.manifests[0].path in str(caught.value)
 
 
 @pytest.mark.parametrize("digests", [None, "", "AAAA", "no base64!"])
@@ -436,9 +433,7 @@ def test_a_footer_without_its_chunks_digests_is_damage(digests: str | None) -> N
     (ref,) = snapshot.manifests
     table = pq.read_table(io.BytesIO(session.store.get(ref.path)))
     known = {} if digests is None else {"manifestcommit.chunks": digests}
-    sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(known), sink, row_group_size=2)
-    data = sink.getvalue()
+    data = parquet_bytes(table.replace_schema_metadata(known), row_group_size=2)
     size = 8 + int.from_bytes(data[-8:-4], "little")
     footer = FooterRef(bytes=size, digest=codec.digest(data[-size:]))
     session.store.put(ref.path, data)

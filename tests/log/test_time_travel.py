@@ -1,7 +1,5 @@
 """Time travel by time: the highest version that is not later, whatever the clocks did. [RD4] [CM14]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 

@@ -7,8 +7,6 @@
 Exit codes: 0 everything came out as expected, 1 something did not, 2 usage, 3 no Java or no TLC.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 `python -m tests.model.pages` writes them anew, from runs.toml and from figures.json, which `python -m tests.model --record` writes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The configurations of the model: spec/model/runs.toml, what each of them covers, and what TLC is given for it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tomllib

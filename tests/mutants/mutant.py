@@ -10,8 +10,6 @@ FILE is below the package, tests below tests/. FUNCTION is that of the file, or 
 outside of both. `\\n` begins a line of the new text, indented like the one in which the old text begins.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -208,3 +206,11 @@ def _function(module: Any, name: str) -> FunctionType:
     function = inspect.unwrap(found)
     assert isinstance(function, FunctionType)
     return function
+
+
+# Every safeguard of the package that tests have to miss when it is gone: the tables of this folder, one for each subject.
+_LISTED = [each for path in sorted(Path(__file__).parent.glob("*.txt")) for each in read_table(path.read_text("utf-8"))]
+MUTANTS: Mapping[str, Mutant] = {each.name: each for each in _LISTED}
+SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
+
+assert len(MUTANTS) == len(_LISTED), "two mutants have one name"

@@ -1,7 +1,5 @@
 """A copy of the tree in which one safeguard at a time is taken out, and its tests are run. Nothing is changed in the tree itself."""
 
-from __future__ import annotations
-
 import compileall
 import os
 import re

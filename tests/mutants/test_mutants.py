@@ -3,16 +3,13 @@
 All of them are run by `make proof`; here the list is checked whole, and a few are run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.mutants.__main__ import recorded
-from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import REPO, Edit, Mutant, changed_functions, read_table, taken_out
+from tests.mutants.mutant import MUTANTS, REPO, SIMULATED, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.simulator.simulator import run_theme
 from tests.simulator.themes import THEMES

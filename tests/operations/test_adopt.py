@@ -1,7 +1,5 @@
 """Folders of Parquet files that something else wrote become tables where they are. [AF2] [DF4]"""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt
@@ -17,19 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets, at_calls, in_turn, some
 from tests.kit.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.errors import (
-    CommitConflictError,
-    ManifestCommitError,
-    NotATableError,
-    SchemaMismatchError,
-    UnsupportedTypeError,
-    UsageError,
-)
 from manifestcommit.format.partitioning import widen
 from manifestcommit.log.version_chain import list_above, open_head
 from manifestcommit.operations import adopt as adopting
@@ -190,7 +181,7 @@ def test_a_folder_that_contradicts_its_file_is_refused(tmp_path: Path, folder: s
     """[AF2]"""
     put(tmp_path, "k=7/a.parquet", ids(0, k=[7]))
     put(tmp_path, f"{folder}/a b.parquet", ids(1, 2, k=pa.array(inside, pa.int64())))
-    with pytest.raises(SchemaMismatchError, match=r"a b.parquet.*'k'"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"a b.parquet.*'k'"):
         mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists(), "nothing was written"
 
@@ -199,9 +190,9 @@ def test_partition_by_names_columns_of_the_files(tmp_path: Path) -> None:
     """Folders that also stand in the files may then be layout only. [AF2] [PT1]"""
     put(tmp_path, "half=1.5/0.parquet", ids(1, half=[1.5], day=["a"]))
     put(tmp_path, "half=2.5/0.parquet", ids(2, half=[2.5], day=["b"]))
-    with pytest.raises(UsageError, match="'half' has the type double"):
+    with pytest.raises(mc.errors.UsageError, match="'half' has the type double"):
         mc.Table(tmp_path).adopt()
-    with pytest.raises(SchemaMismatchError, match="partition"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="partition"):
         mc.Table(tmp_path).adopt(partition_by="none")
     assert mc.Table(tmp_path).adopt(partition_by="day").partition_by == ("day",)
     assert table_of(tmp_path).to_pylist() == [{"id": 1, "half": 1.5, "day": "a"}, {"id": 2, "half": 2.5, "day": "b"}]
@@ -210,12 +201,12 @@ def test_partition_by_names_columns_of_the_files(tmp_path: Path) -> None:
 def test_no_value_of_a_folder_is_lost(tmp_path: Path) -> None:
     """[AF2]"""
     put(tmp_path, "k=1/0.parquet", ids(1))
-    with pytest.raises(SchemaMismatchError, match=r"'k' is in its folders only.*would be lost"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"'k' is in its folders only.*would be lost"):
         mc.Table(tmp_path).adopt(partition_by=[])
     put(tmp_path, "flat.parquet", ids(2))
-    with pytest.raises(SchemaMismatchError, match=r"flat.parquet"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"flat.parquet"):
         mc.Table(tmp_path).adopt()
-    with pytest.raises(SchemaMismatchError, match=r"flat.parquet.*neither the file nor its folders"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"flat.parquet.*neither the file nor its folders"):
         mc.Table(tmp_path).adopt(partition_by=["k"])
 
 
@@ -224,15 +215,14 @@ def test_folders_of_other_columns_are_refused_with_two_files(tmp_path: Path, oth
     """[AF2]"""
     put(tmp_path, "a=0/b=1/0.parquet")
     put(tmp_path, other)
-    with pytest.raises(SchemaMismatchError, match=r"a=0/b=1/0.parquet") as caught:
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"a=0/b=1/0.parquet", check=lambda error: other in str(error)):
         mc.Table(tmp_path).adopt()
-    assert other in str(caught.value)
 
 
 @pytest.mark.parametrize("folder", ["=1", "a=1/a=2", "a=%FF", "%FF=1"])
 def test_folders_that_tell_nothing_clear_are_refused(tmp_path: Path, folder: str) -> None:
     put(tmp_path, f"{folder}/0.parquet")
-    with pytest.raises(SchemaMismatchError, match="folders that name no partition"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match="folders that name no partition"):
         mc.Table(tmp_path).adopt()
 
 
@@ -282,20 +272,19 @@ def test_files_that_are_no_parquet_are_named_and_nothing_is_done(tmp_path: Path)
     (tmp_path / "c.parquet").write_bytes(b"")
     whole = put(tmp_path, "d.parquet").read_bytes()
     (tmp_path / "d.parquet").write_bytes(whole[:-20])
-    with pytest.raises(UsageError, match=r"(?s)b.csv.*c.parquet.*d.parquet"):
+    with pytest.raises(mc.errors.UsageError, match=r"(?s)b.csv.*c.parquet.*d.parquet"):
         mc.Table(tmp_path).adopt()
     for number in range(40):
         (tmp_path / f"b{number}.csv").write_text("x")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(mc.errors.UsageError, check=lambda error: str(error).count("cannot be read") == 10):
         mc.Table(tmp_path).adopt()
-    assert str(caught.value).count("cannot be read") == 10
     assert not (tmp_path / "_manifest").exists()
 
 
 def test_a_folder_without_any_parquet_file_is_told_so(tmp_path: Path) -> None:
     """[AF2]"""
     (tmp_path / "b.csv").write_text("x")
-    with pytest.raises(UsageError, match=r"no Parquet file .*manifestcommit\.write.*b\.csv"):
+    with pytest.raises(mc.errors.UsageError, match=r"no Parquet file .*manifestcommit\.write.*b\.csv"):
         mc.Table(tmp_path).adopt()
     assert [each.name for each in tmp_path.iterdir()] == ["b.csv"]
 
@@ -318,7 +307,7 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     put(tmp_path, "a.parquet")
     (tmp_path / log).parent.mkdir(parents=True)
     (tmp_path / log).write_text("{}")
-    with pytest.raises(NotATableError, match=what):
+    with pytest.raises(mc.errors.NotATableError, match=what):
         mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists()
 
@@ -340,7 +329,7 @@ def test_whole_microseconds_in_nanoseconds_are_adopted_by_rewriting(tmp_path: Pa
     pq.write_table(pa.table({"t": pa.array(moments, pa.timestamp("us")), "v": [0, 1, 2]}), tmp_path / "n=1" / "y.parquet")
     write_nanoseconds(tmp_path / "n=__HIVE_DEFAULT_PARTITION__" / "z.parquet", writer, moments)
     table, before = mc.Table(tmp_path), {each: each.read_bytes() for each in tmp_path.rglob("*.parquet")}
-    with pytest.raises(SchemaMismatchError, match=r"timestamp\[ns\].*adopt\(rewrite=True\)"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"timestamp\[ns\].*adopt\(rewrite=True\)"):
         table.adopt()
     adopted = table.adopt(rewrite=True)
     assert (adopted.files, adopted.rows, adopted.rewritten_files, adopted.partition_by) == (3, 9, 2, ("n",))
@@ -360,7 +349,7 @@ def test_nanoseconds_that_would_be_lost_are_refused(tmp_path: Path, writer: str)
     write_nanoseconds(tmp_path / "x.parquet", writer, [dt.datetime(2020, 1, 1)])
     value = pa.array([0, 1_577_840_523_456_789_001], pa.timestamp("ns"))
     pq.write_table(pa.table({"t": value, "v": [1, 2]}), tmp_path / "y.parquet")
-    with pytest.raises(SchemaMismatchError, match=r"y\.parquet: .*'?t'?.*Nothing was adopted"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"y\.parquet: .*'?t'?.*Nothing was adopted"):
         mc.Table(tmp_path).adopt(rewrite=True)
     assert not (tmp_path / "_manifest").exists()
 
@@ -382,12 +371,15 @@ def test_delete_files_of_iceberg_are_no_rows(tmp_path: Path, deletes: pa.Table) 
     with pq.ParquetWriter(path, deletes.schema) as writer:
         writer.write_table(deletes)
         writer.add_key_value_metadata(deletes.schema.metadata or {})
-    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was adopted.*from_=\"iceberg\""):
+    with pytest.raises(mc.errors.UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was adopted.*from_=\"iceberg\""):
         mc.Table(path.parent).adopt()
     assert not (path.parent / "_manifest").exists()
     mc.create_table(tmp_path / "t", deletes.schema)
     path.rename(tmp_path / "t" / "x.parquet")
-    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was added"), mc.begin(tmp_path / "t") as job:
+    with (
+        pytest.raises(mc.errors.UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was added"),
+        mc.begin(tmp_path / "t") as job,
+    ):
         job.add_files(["x.parquet"])
 
 
@@ -395,25 +387,25 @@ def test_tables_do_not_nest_by_adoption(tmp_path: Path) -> None:
     """[LY6]"""
     put(tmp_path, "a.parquet")
     mc.write(ids(1), tmp_path / "inner one")
-    with pytest.raises(NotATableError, match="inside it, at 'inner one'"):
+    with pytest.raises(mc.errors.NotATableError, match="inside it, at 'inner one'"):
         mc.Table(tmp_path).adopt()
     put(tmp_path / "inner one" / "deep", "b.parquet")
-    with pytest.raises(NotATableError, match="lies inside the table"):
+    with pytest.raises(mc.errors.NotATableError, match="lies inside the table"):
         mc.Table(tmp_path / "inner one" / "deep").adopt()
 
 
 def test_a_table_is_not_adopted_and_an_empty_folder_neither(tmp_path: Path) -> None:
     """[AF2] [LY6]"""
     mc.write(ids(1), tmp_path / "t")
-    with pytest.raises(UsageError, match="is a table already: there is nothing to do"):
+    with pytest.raises(mc.errors.UsageError, match="is a table already: there is nothing to do"):
         mc.Table(tmp_path / "t").adopt()
     for folder in ("missing", "hidden"):
         (tmp_path / "hidden").mkdir(exist_ok=True)
         (tmp_path / "hidden" / "_SUCCESS").touch()
-        with pytest.raises(NotATableError, match="holds no Parquet files"):
+        with pytest.raises(mc.errors.NotATableError, match="holds no Parquet files"):
             mc.Table(tmp_path / folder).adopt()
     put(tmp_path / "plain", "a.parquet")
-    with pytest.raises(NotATableError, match=r"Table\.adopt"):
+    with pytest.raises(mc.errors.NotATableError, match=r"Table\.adopt"):
         mc.write(ids(1), tmp_path / "plain")
 
 
@@ -439,7 +431,7 @@ def test_columns_that_do_not_unite_are_refused_with_two_files(tmp_path: Path, on
     put(tmp_path, "1 one.parquet", pa.table(one))
     put(tmp_path, "2 like one.parquet", pa.table(one))
     put(tmp_path, "3 other.parquet", pa.table(other))
-    with pytest.raises(SchemaMismatchError) as caught:
+    with pytest.raises(mc.errors.SchemaMismatchError) as caught:
         mc.Table(tmp_path).adopt()
     message = str(caught.value)
     assert f"'{column}'" in message and "1 one.parquet" in message and "3 other.parquet" in message
@@ -450,14 +442,14 @@ def test_columns_that_do_not_unite_are_refused_with_two_files(tmp_path: Path, on
 def test_a_type_that_not_every_reader_takes_is_refused_with_its_file(tmp_path: Path, type: pa.DataType) -> None:
     """[AF2] [SC2]"""
     put(tmp_path, "the file.parquet", pa.table({"x": pa.nulls(1, type)}))
-    with pytest.raises(SchemaMismatchError, match=r"the file.parquet"):
+    with pytest.raises(mc.errors.SchemaMismatchError, match=r"the file.parquet"):
         mc.Table(tmp_path).adopt()
 
 
 def test_a_backslash_in_a_name_is_refused(tmp_path: Path) -> None:
     """[LY1]"""
     put(tmp_path, "a\\b.parquet")
-    with pytest.raises(UsageError, match="backslash"):
+    with pytest.raises(mc.errors.UsageError, match="backslash"):
         mc.Table(tmp_path).adopt()
 
 
@@ -504,7 +496,7 @@ def test_a_sinks_log_that_cannot_be_followed_is_an_error(tmp_path: Path, damage:
         (tmp_path / "1.parquet").unlink()
     elif damage == "version":
         (log / "2").write_text("v2\n")
-    with pytest.raises(UsageError, match="_spark_metadata"):
+    with pytest.raises(mc.errors.UsageError, match="_spark_metadata"):
         mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists()
 
@@ -512,7 +504,7 @@ def test_a_sinks_log_that_cannot_be_followed_is_an_error(tmp_path: Path, damage:
 def test_a_sink_below_the_folder_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "sub/a.parquet")
     sink(tmp_path / "sub", {"0": []})
-    with pytest.raises(NotATableError, match="streaming query"):
+    with pytest.raises(mc.errors.NotATableError, match="streaming query"):
         mc.Table(tmp_path).adopt()
 
 
@@ -557,7 +549,7 @@ def test_it_is_the_same_on_a_real_object_store(rgw: Any) -> None:
     url = f"s3://{rgw.bucket()}/a b/{HOSTILE.replace('?', '')}"
     store = open_store(url, rgw.storage_options)
     for number in range(3):
-        store.put(f"k=é {number}%25/{HOSTILE}.parquet", parquet(ids(number)))
+        store.put(f"k=é {number}%25/{HOSTILE}.parquet", parquet_bytes(ids(number)))
     store.put("_SUCCESS", b"")
     found = mc.Table(url, storage_options=rgw.storage_options).adopt()
     assert (found.files, found.rows, found.skipped_files) == (3, 3, 1)
@@ -575,18 +567,12 @@ def test_files_that_appear_later_are_not_listed(tmp_path: Path) -> None:
 
 
 # --- many files, crashes, others ----------------------------------------------------------------------------------------
-def parquet(data: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(data, sink)
-    return sink.getvalue().to_pybytes()
-
-
 def folder(files: int = 4, *, inside: bool = False) -> MemoryStore:
     """Files with the ids 0, 1, 2… in two partitions; inside: they hold the partition column."""
     made = memory()
     for number in range(files):
         part = f"é {number % 2}"
-        made.put(f"p={part}/{number:05}.parquet", parquet(rows([number], p=part) if inside else ids(number)))
+        made.put(f"p={part}/{number:05}.parquet", parquet_bytes(rows([number], p=part) if inside else ids(number)))
     return made
 
 
@@ -611,7 +597,7 @@ def test_a_fault_at_any_call_leaves_no_table_or_one_that_a_rerun_completes(fault
             continue
         store = clone(base)
         done = None
-        with contextlib.suppress(Died, ManifestCommitError):
+        with contextlib.suppress(Died, mc.errors.ManifestCommitError):
             done = adopt(session(FaultStore(store, {number: fault})))
         versions = list_above(store, 0).versions
         before = open_head(store).snapshot if versions else None
@@ -659,7 +645,7 @@ def test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled(files: 
 
             def before(call: Any, store: Store = store, act: Any = act, more: list[int] = more, number: int = number) -> None:
                 if call.number == number:
-                    with contextlib.suppress(NotATableError, CommitConflictError):  # no table yet; adopted by now
+                    with contextlib.suppress(mc.errors.NotATableError, mc.errors.CommitConflictError):  # no table yet; adopted by now
                         more += act(store)
 
             adopt(session(FaultStore(store, on_call=before)))
@@ -686,8 +672,8 @@ def test_an_unfinished_adoption_takes_what_has_come_since(monkeypatch: pytest.Mo
             adopt(session(store))
     assert read_ids(store) == [] and open_head(store).version == 1
     write(store, rows([100], p="é 0"))
-    store.put("p=é 7/7.parquet", parquet(ids(7, new=["x"])))
-    with pytest.raises(UsageError, match="earlier call began"):
+    store.put("p=é 7/7.parquet", parquet_bytes(ids(7, new=["x"])))
+    with pytest.raises(mc.errors.UsageError, match="earlier call began"):
         adopt(session(clone(store)), partition_by=["p", "id"])
     found = adopt(session(store))
     assert found.files == 5 and found.skipped_files == 1 and "a job of this table" in found.skipped[0].reason
@@ -703,9 +689,9 @@ def test_a_file_that_changes_while_it_is_looked_at_is_an_error(what: str) -> Non
 
     def act(call: Any) -> None:
         if call.kind == "open_input" and call.name.endswith("00001.parquet"):
-            store.put(call.name, parquet(ids(*range(50)))) if what == "replaced" else store.delete([call.name])
+            store.put(call.name, parquet_bytes(ids(*range(50)))) if what == "replaced" else store.delete([call.name])
 
-    with pytest.raises(UsageError, match=f"00001.parquet was {what} while it was looked at"):
+    with pytest.raises(mc.errors.UsageError, match=f"00001.parquet was {what} while it was looked at"):
         adopt(session(FaultStore(store, on_call=act)))
     assert not list_above(store, 0).versions
 
@@ -738,7 +724,7 @@ def test_a_time_zone_that_is_no_text_is_refused(tmp_path: Path) -> None:
     damaged = base64.b64decode(stored).replace(b"Europe", b"Europ\xff")
     file.write_bytes(data.replace(stored, base64.b64encode(damaged)))
     with pytest.raises(
-        UnsupportedTypeError, match=r"x\.parquet: Column 'at' has the type 'timestamp in a time zone whose name is not UTF-8'"
+        mc.errors.UnsupportedTypeError, match=r"x\.parquet: Column 'at' has the type 'timestamp in a time zone whose name is not UTF-8'"
     ):
         mc.Table(tmp_path).adopt()
     assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]

@@ -1,7 +1,5 @@
 """A table's columns change and its old files stay: every reader sees the new columns over old rows, and no value in a wrong place."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import subprocess
@@ -25,34 +23,18 @@ import manifestcommit as mc
 Rows = list[dict[str, Any]]
 
 
-def by_pyarrow(dataset: ds.Dataset) -> Rows:
-    return dataset.to_table().to_pylist()
-
-
-def by_batches(dataset: ds.Dataset) -> Rows:
-    return pa.Table.from_batches(dataset.to_batches(batch_size=1), dataset.schema).to_pylist()
-
-
 def by_duckdb(dataset: ds.Dataset) -> Rows:
     with duckdb.connect() as connection:
         connection.register("dataset", dataset)
         return connection.sql("select * from dataset").to_arrow_table().to_pylist()
 
 
-def by_polars(dataset: ds.Dataset) -> Rows:
-    return pl.scan_pyarrow_dataset(dataset).collect().to_arrow().to_pylist()
-
-
-def by_pickle(dataset: ds.Dataset) -> Rows:
-    return pickle.loads(pickle.dumps(dataset)).to_table().to_pylist()
-
-
 READERS: dict[str, Callable[[ds.Dataset], Rows]] = {
-    "pyarrow": by_pyarrow,
-    "batches": by_batches,
+    "pyarrow": lambda dataset: dataset.to_table().to_pylist(),
+    "batches": lambda dataset: pa.Table.from_batches(dataset.to_batches(batch_size=1), dataset.schema).to_pylist(),
     "duckdb": by_duckdb,
-    "polars": by_polars,
-    "pickled": by_pickle,
+    "polars": lambda dataset: pl.scan_pyarrow_dataset(dataset).collect().to_arrow().to_pylist(),
+    "pickled": lambda dataset: pickle.loads(pickle.dumps(dataset)).to_table().to_pylist(),
 }
 
 
@@ -66,11 +48,6 @@ def check(table: mc.Table, wanted: Rows, **choice: Any) -> None:
     for name, read in READERS.items():
         assert in_order(read(dataset)) == wanted, name
     assert dataset.count_rows() == len(wanted)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "t"
 
 
 @pytest.fixture(params=[False, True], ids=["inlined", "spilled"])
@@ -422,7 +399,7 @@ def test_any_sequence_of_changes_shows_what_a_model_of_columns_shows(steps: list
     for step in steps:
         _step(table, root, model, *step)
     dataset = table.dataset()
-    for read in (by_pyarrow, by_duckdb, by_polars):
+    for read in (READERS["pyarrow"], by_duckdb, READERS["polars"]):
         assert in_order(read(dataset)) == model.shown()
     for name, (_, kind) in model.columns.items():
         condition = pc.field(name) == pa.scalar(_KINDS[kind][1])

@@ -1,7 +1,5 @@
 """The plan of a compaction, window by window, and small files rewritten in this process. [GC11] [GC16] [RC8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """gc as callers and the command line meet it: policy, plan, report, keys, foreign and unfinished files. [GC1] [GC5] [GC6] [GC9]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """Going back to an earlier version: rows, columns, positions and keys together, once, and nothing lost or doubled after it. [CF13]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,6 @@ from tests.kit.undo import rewind, rollback
 from tests.protocol.test_stream_batches import commit_batch
 
 import manifestcommit as mc
-from manifestcommit.errors import (
-    CommitConflictError,
-    KeyReusedError,
-    SnapshotExpiredError,
-    UsageError,
-    VersionNotFoundError,
-    WatermarkGapError,
-    WatermarkOverlapError,
-)
 from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.log.version_chain import open_head, read_object
 from manifestcommit.operations import alter
@@ -101,9 +90,9 @@ def test_what_was_rolled_back_is_done_again_by_the_same_reruns_and_the_rest_is_n
     """Nothing lost, nothing doubled. [CF13] [KY3] [WM2]"""
     back(store, 2)
     assert write(store, rows([0], day=DAY), key="0-10", watermarks={SOURCE: (0, 10)}).already_committed
-    with pytest.raises(WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         batch(store, 20, 30)
-    with pytest.raises(WatermarkOverlapError):
+    with pytest.raises(mc.errors.WatermarkOverlapError):
         batch(store, 0, 10, key="other")
     again = [batch(store, start, start + 10) for start in (10, 20)]
     assert [key_version(store, key) for key in ("0-10", "10-20", "20-30")] == [2, *again]
@@ -202,10 +191,10 @@ def test_files_and_columns_for_a_table_that_has_none_again_are_refused() -> None
     late.open()
     job.write(rows([2]))
     back(store, 2)
-    with pytest.raises(CommitConflictError, match="no columns any more"):
+    with pytest.raises(mc.errors.CommitConflictError, match="no columns any more"):
         job.commit()
     late.open = lambda: late.known  # type: ignore[method-assign,assignment,return-value]  # it decided before
-    with pytest.raises(UsageError):
+    with pytest.raises(mc.errors.UsageError):
         alter.edit_schema(session(store), lambda schema, _: ())
     write(store, rows([3]))
     assert read_ids(store) == [3]
@@ -219,7 +208,7 @@ def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_ta
     back(store, 4)
     assert positions(store) == {SOURCE: 30, "late é": 70, "texts": "a"}
     assert open_head(store).snapshot.origins == {SOURCE: 0, "late é": 70, "texts": "a", "from nothing": None}
-    with pytest.raises(WatermarkGapError):
+    with pytest.raises(mc.errors.WatermarkGapError):
         batch(store, 90, 100, source="late é")
     batch(store, 70, 80, source="late é")
     assert trace(session(store), "late é", 75) is not None and trace(session(store), "late é", 65) is None
@@ -241,9 +230,13 @@ def test_a_query_of_which_nothing_is_left_begins_with_its_first_batch_or_not_at_
     assert open_head(store).snapshot.streams == {"name é": StreamRecord(query="q1", batch=-1, version=made.version or 0)}
     for name in ("name é", "another name", "q1"):
         error = error_of(commit_batch(store, 3, query="q1", name=name), store.url)
-        assert isinstance(error, WatermarkGapError) and error.have == 0 and "since a rollback" in str(commit_batch(store, 3).conflict)
+        assert (
+            isinstance(error, mc.errors.WatermarkGapError)
+            and error.have == 0
+            and "since a rollback" in str(commit_batch(store, 3).conflict)
+        )
     error = error_of(commit_batch(store, 3, query="q2", name="name é"), store.url)
-    assert isinstance(error, KeyReusedError) and "no batches, since a rollback" in str(error)
+    assert isinstance(error, mc.errors.KeyReusedError) and "no batches, since a rollback" in str(error)
     assert read_ids(store) == [100]
     copy = clone(store)
     assert commit_batch(store, 0, query="q1", name="name é").kind == "committed"
@@ -289,11 +282,11 @@ def test_where_the_restored_version_is_expired_the_history_ends(store: MemorySto
     back(store, 7)
     copy = clone(store)
     put_version(store, open_head(store), fence=9, expired=9)
-    with pytest.raises(SnapshotExpiredError):
+    with pytest.raises(mc.errors.SnapshotExpiredError):
         trace(session(store), "silent", 1)
     put_version(copy, open_head(copy), fence=9, expired=9, tags={"t": Tag(version=7)})
     for position in (1, 2):  # version 6 would tell the move from 2 to 3
-        with pytest.raises(SnapshotExpiredError):
+        with pytest.raises(mc.errors.SnapshotExpiredError):
             trace(session(copy), "silent", position)
 
 
@@ -318,7 +311,7 @@ def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
 def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, version: Any) -> None:
     """[CF13] [RD4]"""
     before = open_head(store).digest
-    with pytest.raises((UsageError, VersionNotFoundError)):
+    with pytest.raises((mc.errors.UsageError, mc.errors.VersionNotFoundError)):
         back(store, version)
     assert open_head(store).digest == before
 
@@ -326,11 +319,11 @@ def test_a_version_that_is_none_to_go_back_to_is_refused(store: MemoryStore, ver
 def test_an_expired_version_is_no_target_unless_a_tag_keeps_it(store: MemoryStore) -> None:
     """[RD3] [CF13]"""
     put_version(store, open_head(store), fence=4, expired=4, tags={"kept é%": Tag(version=2)})
-    with pytest.raises(SnapshotExpiredError):
+    with pytest.raises(mc.errors.SnapshotExpiredError):
         back(store, 3)
-    with pytest.raises(VersionNotFoundError, match="kept é%"):
+    with pytest.raises(mc.errors.VersionNotFoundError, match="kept é%"):
         back(store, None, tag="other")
-    with pytest.raises(UsageError, match="one of"):
+    with pytest.raises(mc.errors.UsageError, match="one of"):
         back(store, 2, tag="kept é%")
     assert back(store, None, tag="kept é%").version == 6
     assert read_ids(store) == list(range(10))
@@ -358,7 +351,7 @@ def test_a_rollback_conflicts_with_whatever_was_committed_meanwhile(store: Memor
 
             try:
                 outcome: Any = back(FaultStore(inner, on_call=between), 2)
-            except (UsageError, SnapshotExpiredError) as error:
+            except (mc.errors.UsageError, mc.errors.SnapshotExpiredError) as error:
                 outcome = error
             if number > create:  # both are there, in this order
                 assert outcome.kind == "committed" and outcome.version == 5

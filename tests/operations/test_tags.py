@@ -1,7 +1,5 @@
 """Names for versions: they read what they name, keep it readable, and hold only where it still is. [GC10] [RD5] [CF12]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

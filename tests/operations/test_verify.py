@@ -1,7 +1,5 @@
 """What `verify` says of tables that are whole, however they came about; its rules, its report, its cost. [RD10]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import math
@@ -141,9 +139,8 @@ HISTORIES = [overwritten, spilled, rewound, prepared, recoverable, altered, expi
 
 
 @pytest.mark.parametrize("live", HISTORIES, ids=lambda live: live.__name__)
-def test_tables_are_whole_whatever_they_have_lived_through(live: Callable[[MemoryStore], None]) -> None:
+def test_tables_are_whole_whatever_they_have_lived_through(live: Callable[[MemoryStore], None], store: MemoryStore) -> None:
     """[RD10]"""
-    store = memory()
     live(store)
     for deep in (False, True):
         report = check(store, deep=deep)
@@ -247,9 +244,8 @@ def open_head_version(store: MemoryStore) -> int:
 
 
 @pytest.mark.parametrize("spills", [False, True])
-def test_what_only_an_older_version_lists_has_to_be_there(spills: bool) -> None:
+def test_what_only_an_older_version_lists_has_to_be_there(spills: bool, store: MemoryStore) -> None:
     """Inlined or in a manifest; also where the oldest version had it removed, and a rollback brought it back. [RD10] [IV2]"""
-    store = memory()
     with budgets(**{"inline_entry_bytes": 1} if spills else {}):
         write(store, pa.concat_tables([rows([n], p=part) for n, part in enumerate(PARTS)]), partition_by=["p"])
     (path,) = mc.Table(store.url).files(pc.field("p") == "a")["path"].to_pylist()
@@ -310,9 +306,8 @@ def test_requests_do_not_grow_with_the_number_of_files() -> None:
 
 
 @pytest.mark.thorough
-def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """Their entries would all be in memory otherwise, of each manifest and of each version. [RD10] [IV10]"""
-    store = memory()
     spilled(store)
     for number in range(9):
         write(store, rows([number], p="inlined"))
@@ -324,9 +319,8 @@ def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monke
     assert report.is_sound and sum(waited) == report.files > 30 and max(waited) == 3
 
 
-def test_findings_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """[RD10] [IV10]"""
-    store = memory()
     write(store, pa.concat_tables([rows([n], p=f"{n}") for n in range(30)]), partition_by=["p"])
     store.delete([info.name for info in list(store.list("p="))])
     monkeypatch.setattr(engine, "_REPORTED", 7)
@@ -334,9 +328,8 @@ def test_findings_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatc
     assert (len(report.findings), report.damages) == (7, 30)
 
 
-def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """[IV6]"""
-    store = memory()
     overwritten(store)
     monkeypatch.setattr(contents_room, "hash", lambda path: 7, raising=False)
     monkeypatch.setattr(engine, "repeated", lambda some: {7})
@@ -344,9 +337,8 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------------
-def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """What is known of a job is remembered of few at a time; an orphan is an orphan in whatever order names come. [RD10] [GC5]"""
-    store = memory()
     write(store, rows([1], p="a"), partition_by=["p"])
     table_id = open_head(store).snapshot.table_id
     for number in range(20):  # births from 1 on, each with two files in different folders; the fence is 1
@@ -411,9 +403,8 @@ def test_every_kind_has_a_way_out_and_a_severity() -> None:
 
 
 # --- for people and scripts ---------------------------------------------------------------------------------------------
-def test_a_key_that_looks_like_a_path_leads_nowhere() -> None:
+def test_a_key_that_looks_like_a_path_leads_nowhere(store: MemoryStore) -> None:
     """[LY1] [SE2]"""
-    store = memory()
     write(store, rows([1]), key="../../" + secrets.token_hex(4))
     check(store, deep=True)
     check_table(store)

@@ -3,8 +3,6 @@
 python -m tests.project.architecture_page     rewrite the table in the page
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ python -m tests.project.lowest              the lowest versions: one requirement
 python -m tests.project.lowest --newest     the newest, which pip chooses: msgspec>=0.19
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -6,8 +6,6 @@ Needs the package index, minutes, and for Spark Java 17 or newer. Prints each st
 that did not. Exit codes: 0 all passed, 1 one failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

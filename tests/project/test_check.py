@@ -1,12 +1,10 @@
 """What `make check` runs for a module, a test file, a folder, a clause."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from tests.check import PACKAGES, main, nodes_of, nodes_of_clause
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -1,7 +1,5 @@
 """What the texts for contributors name is there: links, files, functions, make targets, versions, fragments of the changelog."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The page of claims says what the results give, whatever anyone would like it to say."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

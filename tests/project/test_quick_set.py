@@ -1,7 +1,5 @@
 """`make test` leaves out what is marked `thorough`: by that it loses no clause, no safeguard and no part, and does not get empty."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.kit.sizes import PROOF
 from tests.left_out import CASES, left_out
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import MUTANTS
 from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
 from tests.spec.clauses import defined, in_order
 from tests.turns import DAY, turn_of, turn_on

@@ -3,8 +3,6 @@
 By what is loaded, never by seconds, which depend on the machine.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Who adds a type is shown every module that decides by type."""
 
-from __future__ import annotations
-
 import pytest
 from tests.project.type_tables import type_tables, types_named
 

@@ -3,8 +3,6 @@
 A reader who knows Delta, Iceberg or Spark searches for those words. Every pattern below once stood for one of them here.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

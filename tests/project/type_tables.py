@@ -3,8 +3,6 @@
 `python -m tests.project.type_tables` prints them with the types that each names.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from pathlib import Path

@@ -9,8 +9,6 @@ spec/proof.md tells for each invariant where it is modelled, simulated, tested a
 held, 1 something did not, 2 usage, 3 no Java or no TLC.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -21,8 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.model.tlc import ModelError
 from tests.mutants.__main__ import recorded
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import REPO
+from tests.mutants.mutant import MUTANTS, REPO
 from tests.proof import measure
 from tests.proof.measure import Count
 

@@ -1,7 +1,5 @@
 """How much stands behind the invariants of section 13: counted now, by running, or read from what an earlier run recorded."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections import Counter
@@ -14,8 +12,7 @@ from tests.fuzz.run import KINDS, fuzz
 from tests.model import pages, tlc
 from tests.model.runs import load
 from tests.mutants.__main__ import FIGURES, recorded
-from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import REPO
+from tests.mutants.mutant import MUTANTS, REPO, SIMULATED
 from tests.mutants.run import SEEDS
 from tests.simulator.__main__ import CASES, explore
 from tests.simulator.simulator import run_theme

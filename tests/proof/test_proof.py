@@ -1,7 +1,5 @@
 """spec/proof.md names what stands behind each invariant: all of it has to be there, and nothing may be left out. The command counts it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -9,8 +7,7 @@ import re
 import pytest
 from tests.model.runs import PROPERTY, invariants, load
 from tests.model.text import rules
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import REPO
+from tests.mutants.mutant import MUTANTS, REPO
 from tests.proof import __main__ as command
 from tests.proof import measure
 from tests.simulator.__main__ import CASES
@@ -36,10 +33,6 @@ def of(section: str) -> dict[str, str]:
     return next((entries(text) for heading, text in sections(PAGE).items() if heading.partition(": ")[0] == section), {})
 
 
-def mutants_in(said: str) -> set[str]:
-    return set(re.findall(r"\*([^*]+)\*", said))
-
-
 def functions_of_the_simulator() -> set[str]:
     found = set()
     for path in [*(REPO / "manifestcommit" / "testing").rglob("*.py"), *(REPO / "tests" / "simulator").glob("*.py")]:
@@ -63,7 +56,7 @@ def test_each_is_modelled_simulated_tested_and_guarded(invariant: str) -> None:
     assert list(said) == ["Model", "Simulator", "Tests", "Mutants"]
     assert set(QUOTED.findall(said["Model"])) & {*invariants(), PROPERTY} or said["Model"].startswith("Not modelled: ")
     assert set(QUOTED.findall(said["Simulator"])) & {*THEMES, *CASES} or "All themes" in said["Simulator"]
-    assert len(TEST.findall(said["Tests"])) >= 3 and mutants_in(said["Mutants"])
+    assert len(TEST.findall(said["Tests"])) >= 3 and set(re.findall("\\*([^*]+)\\*", said["Mutants"]))
 
 
 @pytest.mark.parametrize("invariant", SECTIONS)

@@ -1,8 +1,6 @@
 """The next snapshot: exactly the change, and nothing else. [CM17] [OB2] [WM4]"""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,6 +16,7 @@ from manifestcommit.format.change import (
     Rollback,
     StreamBatch,
     Write,
+    declaration,
 )
 from manifestcommit.format.entries import Entry, ManifestRef, encode
 from manifestcommit.format.fields import NO_COLUMNS, Field, Schema
@@ -272,3 +271,37 @@ def test_what_only_the_head_knows_of_stands_at_its_beginning_after_a_rollback() 
     made = after(Rollback(job="mine", birth=7, target=target))
     assert made.watermarks == {"s": 0} and made.origins == {"s": 0, "t": None}
     assert made.streams == {"q %é": StreamRecord(query="q", batch=-1, version=8)}
+
+
+# --- what a job declares, and what is stored of its change --------------------------------------------------------------
+def test_a_declaration_tells_other_work_and_no_other_files() -> None:
+    """[KY1]"""
+    one, two = Advance(source="a", start=0, end=5), Advance(source="b", start=None, end="x")
+    base: dict[str, Any] = {"mode": "append", "scope": None, "advances": (one, two), "fingerprint": None}
+    said = declaration(**base)
+    assert declaration(**{**base, "advances": (two, one)}) == said, "the order in which sources were named says nothing"
+    others = [
+        {"mode": "overwrite"}, {"scope": "dynamic"}, {"scope": [[("1", "a")]]}, {"scope": [[("1", None)]]}, {"scope": [[("1", "None")]]},
+        {"advances": (one,)}, {"advances": (Advance(source="a", start=0, end=6), two)}, {"fingerprint": "f"}, {"fingerprint": "None"},
+        {"advances": (one, Advance(source="b", start="None", end="x"))},
+    ]  # fmt: skip
+    told = {said, *(declaration(**{**base, **other}) for other in others)}
+    assert len(told) == 1 + len(others)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(Change) if kind is not Write])
+def test_a_stored_change_is_of_one_kind(kind: type[msgspec.Struct]) -> None:
+    """What only other kinds have makes readers refuse it, alone or beside files. [AB3]"""
+    own = set(kind.__struct_fields__) - set(Write.__struct_fields__)
+    assert own
+    stored = {"job": "j", "birth": 1, "operation": "append"}
+    assert msgspec.convert(stored, Write) == Write(job="j", birth=1, operation="append")
+    for name in own:
+        with pytest.raises(msgspec.ValidationError, match=f"unknown field `{name}`"):
+            msgspec.convert({**stored, name: None}, Write)
+
+
+def test_every_kind_says_whose_it_is_and_is_measured() -> None:
+    """[OB10]"""
+    for kind in get_args(Change):
+        assert kind.__struct_fields__[:3] == ("job", "birth", "operation") and kind.__struct_fields__[-1] == "summary"

@@ -1,7 +1,5 @@
 """One clock that is far off: no time is given for what nobody knows, and gc goes on. [CM14] [CM27]"""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What may be published and carried, and what one version makes of it. [CM20] [CM24]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which files and manifests are rewritten together. [GC16] [GC11] [OB8]"""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """What gc keeps and what it deletes, as pure functions. [GC1] [GC2] [GC5] [KY4] [AB5]"""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When things move out of the head, and how much one commit may rewrite for it. [CM12]"""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Batches of streaming queries: at most once, in order, under one name. [KY6]"""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -14,6 +12,7 @@ from manifestcommit.format.snapshot import StreamRecord
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.protocol.change_feed import judge
 from manifestcommit.runtime.outcome import Outcome, error_of
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultStore
 
 NAME = "flights %=+#'é🦆"
@@ -38,9 +37,8 @@ def test_which_batch_a_table_waits_for(last: int | None, query: str, batch: int,
     assert judge(record, StreamBatch(name="n", query=query, batch=batch)) == expected
 
 
-def test_a_batch_is_committed_once_however_often_it_is_replayed() -> None:
+def test_a_batch_is_committed_once_however_often_it_is_replayed(store: MemoryStore) -> None:
     """[KY6]"""
-    store = memory()
     versions = [commit_batch(store, number).version for number in range(3)]
     for _ in range(2):
         again = commit_batch(store, 2, id=100)
@@ -50,9 +48,8 @@ def test_a_batch_is_committed_once_however_often_it_is_replayed() -> None:
     check_table(store)
 
 
-def test_a_checkpoint_that_is_older_than_the_table_is_an_error() -> None:
+def test_a_checkpoint_that_is_older_than_the_table_is_an_error(store: MemoryStore) -> None:
     """Restored from a backup, it reads other rows under numbers that were committed: taken for done, they would be lost. [KY6]"""
-    store = memory()
     for number in range(4):
         commit_batch(store, number)
     for number in (2, 0):
@@ -61,9 +58,8 @@ def test_a_checkpoint_that_is_older_than_the_table_is_an_error() -> None:
     assert read_ids(store) == [0, 1, 2, 3]
 
 
-def test_batches_between_that_are_in_no_version_are_a_gap() -> None:
+def test_batches_between_that_are_in_no_version_are_a_gap(store: MemoryStore) -> None:
     """As after a rollback: what Spark took for committed is not here. [KY6]"""
-    store = memory()
     commit_batch(store, 4)
     outcome = commit_batch(store, 6)
     assert outcome.conflict is not None and outcome.conflict.rule == "stream_skips_batches"
@@ -72,9 +68,8 @@ def test_batches_between_that_are_in_no_version_are_a_gap() -> None:
     assert read_ids(store) == [4]
 
 
-def test_the_name_of_a_query_that_was_rolled_back_does_not_hide_what_another_query_has_committed() -> None:
+def test_the_name_of_a_query_that_was_rolled_back_does_not_hide_what_another_query_has_committed(store: MemoryStore) -> None:
     """Started again with that name for its key, it repeats its last batch, whose rows are in the table. [KY6] [CF13]"""
-    store = memory()
     commit_batch(store, 0, query="q1", name="A", id=10)
     mc.Table(store.url).rollback(1, reason="the input was wrong")
     version = commit_batch(store, 0, query="q2", name="B", id=20).version
@@ -84,9 +79,8 @@ def test_the_name_of_a_query_that_was_rolled_back_does_not_hide_what_another_que
     assert read_ids(store) == [20, 22]
 
 
-def test_a_query_whose_name_another_has_taken_is_still_without_its_batches() -> None:
+def test_a_query_whose_name_another_has_taken_is_still_without_its_batches(store: MemoryStore) -> None:
     """A rollback has taken them, and another query has begun under that name. Under a name of its own it begins with its first. [KY6]"""
-    store = memory()
     for number in range(2):
         commit_batch(store, number, query="q1", name="A")
     mc.Table(store.url).rollback(1, reason="the input was wrong")
@@ -99,9 +93,8 @@ def test_a_query_whose_name_another_has_taken_is_still_without_its_batches() -> 
     assert read_ids(store) == [0, 1, 2, 20, 21, 22, 23]
 
 
-def test_another_query_under_the_same_key_is_refused() -> None:
+def test_another_query_under_the_same_key_is_refused(store: MemoryStore) -> None:
     """A deleted checkpoint makes a new query, which begins at batch 0 and would double, or lose, everything. [KY6]"""
-    store = memory()
     for number in range(3):
         commit_batch(store, number)
     for number in (0, 3):
@@ -113,9 +106,8 @@ def test_another_query_under_the_same_key_is_refused() -> None:
     assert read_ids(store) == [0, 1, 2, 50]
 
 
-def test_a_query_that_goes_on_under_another_name_is_the_same_query() -> None:
+def test_a_query_that_goes_on_under_another_name_is_the_same_query(store: MemoryStore) -> None:
     """Its checkpoint is what it was: a batch that is replayed after a key was added, changed or taken away is there already. [KY6]"""
-    store = memory()
     for number, names in enumerate((("q1", "copy"), ("copy", "other"), ("other", "q1"), ("copy", "q1"))):
         first, second = names
         assert commit_batch(store, number, name=first).kind == "committed"

@@ -1,7 +1,5 @@
 """Reads a report as a browser would: its elements, texts and policy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Large and hostile tables as values: what a report reads, without a store that holds it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

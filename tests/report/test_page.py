@@ -1,17 +1,35 @@
 """`Table.report`: what the page shows, through Python and the command line."""
 
-from __future__ import annotations
-
 import html
 import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
+from tests.catalog.browser import browser
 from tests.report.pages import Page
+from tests.report.synthetic import data_of, head, schema_of
+from tests.servers.fixtures import SKIPPED
+from tests.servers.servers import APT_SCRIPT
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
+from manifestcommit.log.table_context import TableContext
+from manifestcommit.report import data as data_module
+from manifestcommit.report.data import read_report
+from manifestcommit.report.page import render
+from manifestcommit.store import open_store
+from manifestcommit.testing import CountingStore
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +93,274 @@ def test_the_page_and_lineage_say_who_committed_and_what_for(tmp_path: Path) -> 
     found = table.lineage("s", 1)
     assert found is not None and (found.message, found.metadata) == ("late rows <b>", {"git": "4d6b4d9"})
     assert found.author == author
+
+
+# --- hostile texts in every place ---------------------------------------------------------------------------------------
+HOSTILE = {
+    "script": "</script></style></title><script>alert(1)</script><img src=x onerror=alert(1)>",
+    "attribute": '" onmouseover="alert(1)" x=\'',
+    "direction": "abc\u202egpj.exe\u2066\u200f",
+    "NUL": "a\0b\x1b[31m\x07",
+    "template": "{{ 7 * 7 }}{% raw %}{# x #}&lt;&amp;",
+    "surrogate": "a\ud800b",
+    "newline": "a\n\r\n\u2028<b>",
+    "long": '<&">' * 2_500,
+    "wide": "日本🦆" * 3_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_text_is_only_a_text_wherever_it_is(text: str) -> None:
+    newest = head(30, schema_of([text, "b"]), watermarks={text: text[:100], "b": 7})
+    html = render(data_of(newest, versions=30, text=text))
+    page = Page(html)  # it fails on an element or attribute that no template has
+    page.check_policy()
+    assert not [each for each in html if each != "\n" and not each.isprintable()]
+    beginning = text[:2].encode("unicode_escape").decode() if not text[:2].isprintable() else text[:2]
+    for section in ("partitions", "watermarks", "schema", "jobs", "gc", "commits"):
+        assert beginning in page.text(section), section
+    assert len(html.encode()) < 2_000_000
+    assert html == html.encode().decode()
+
+
+@pytest.mark.parametrize("text", [HOSTILE["script"], HOSTILE["attribute"], HOSTILE["direction"], HOSTILE["template"]])
+def test_a_table_with_hostile_names_has_a_page(tmp_path: Path, text: str) -> None:
+    """Through the store: columns, partition values, keys, sources, tags and reasons."""
+    root = tmp_path / "a b" / "<i>'\"&"
+    rows = pa.table({text: [text, None], f"v{text}": [1, 2]})
+    mc.write(rows, root, partition_by=text, key=text, watermarks={text: (None, text)})
+    table = mc.Table(root)
+    table.tag(text)
+    table.rewind(text, None, reason=text)
+    report = table.report(gc=True)
+    page = Page(report.html)
+    page.check_policy()
+    assert len(page.of_class("commit")) == len(table.history()) == 4
+    assert text[:3] in page.text("partitions") and text[:3] in page.text("commits")
+
+
+def test_a_frame_in_a_notebook_holds_the_page_and_no_more(tmp_path: Path) -> None:
+    mc.write(pa.table({"a": [1]}), tmp_path / "t", key=HOSTILE["script"])
+    report = mc.Table(tmp_path / "t").report()
+    frame = report._repr_html_()
+    assert frame.startswith("<iframe sandbox ") and frame.count("<") == 2 and frame.endswith("</iframe>")
+    assert repr(report).startswith("Report(version=2, ") and len(repr(report)) < 60
+
+
+# --- a page is bounded --------------------------------------------------------------------------------------------------
+MOST_BYTES = 2_000_000
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("versions", "files", "partitions", "columns", "sources"),
+    [(1, 1, 1, 1, 0), (10, 100, 3, 5, 2), (100_000, 1_000_000, 10_000, 10_000, 20_000)],
+)
+def test_a_page_stays_small(versions: int, files: int, partitions: int, columns: int, sources: int) -> None:
+    schema = schema_of([f"column_{at}" for at in range(columns)])
+    newest = head(versions, schema, watermarks={f"topic:{at}": at for at in range(sources)})
+    found = data_of(newest, versions=versions, files=files, partitions=partitions)
+    html = render(found)
+    page = Page(html)
+    page.check_policy()
+    assert len(html.encode()) < MOST_BYTES
+    assert page.tiles["version"] == f"{versions:,}" and page.tiles["columns"] == f"{columns:,}"
+    history = found.history
+    assert len(history.buckets) == min(versions, data_module.BUCKETS)
+    assert len(history.commits) == min(versions, data_module.COMMITS) and history.commit_count == versions
+    assert sum(sum(bucket.operations.values()) for bucket in history.buckets) == versions
+    assert (history.buckets[0].first, history.buckets[-1].last) == (1, versions)
+    shown, others = found.file_view.partitions, found.file_view.others
+    assert len(shown) == min(partitions, data_module.PARTITIONS)
+    assert sum(each.files for each in shown) + (others.files if others else 0) == files // partitions * partitions
+    kept = msgspec.structs.asdict(found) | {"history": [history.buckets, history.commits, history.schema_changes]}
+    assert len(msgspec.json.encode(kept)) < MOST_BYTES  # what is kept is bounded as well
+
+
+def test_operations_of_any_name_do_not_add_up() -> None:
+    """The set is open: whoever writes metadata may name as many as they like."""
+    newest = head(5_000, schema_of(["a"]))
+    reducer = data_module.HistoryView(newest, 5_000, "memory://t")
+    for version in range(5_000, 0, -1):
+        one = head(version, schema_of(["a"]))
+        reducer.add(msgspec.structs.replace(one, commits=(msgspec.structs.replace(one.commits[0], operation=f"op{version}"),)))
+    assert len(reducer.operations) == data_module.REASONS + 1
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    """Thirty versions with one file each, after the one that creates the table."""
+    url = f"memory://report/{id(sys)}/bounds"
+    for at in range(30):
+        mc.write(pa.table({"day": [f"{at % 5}"], "a": [at]}), url, partition_by="day")
+    return url
+
+
+@pytest.mark.parametrize("last", [1, 7, 30, 100])
+def test_one_request_for_each_version_that_is_read(url: str, last: int) -> None:
+    store = CountingStore(open_store(url))
+    found = read_report(TableContext(store), last=last, with_gc=False, ends=None)
+    count = min(last, mc.Table(url).version)
+    assert found.history.last - found.history.first + 1 == count
+    requests = store.requests()
+    # the newest version comes with the opening: three requests, two of them gets or less
+    assert requests["get"] <= count + 1 and requests["list"] <= 3 and set(requests) <= {"get", "list"}
+
+
+def test_a_report_changes_nothing(url: str) -> None:
+    table = mc.Table(url)
+    before = table.version
+    for gc in (False, True):
+        Page(table.report(gc=gc).html).check_policy()
+    assert table.version == before
+    store = CountingStore(open_store(url))
+    read_report(TableContext(store), last=5, with_gc=True, ends={"topic": 5})
+    assert set(store.requests()) <= {"get", "list"}
+
+
+# --- in a REPL and in a notebook ----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module", params=["plain", "script", "attribute", "direction", "template", "long", "wide"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[mc.Table, mc.Outcome, str]:
+    text = HOSTILE.get(request.param, "flights:1")
+    root = tmp_path_factory.mktemp("notebook") / "<b>'\"&\u202e"
+    column = text[:200]
+    outcome = mc.write(pa.table({column: [1, 2]}), root, key=text, watermarks={text: (None, text)})
+    table = mc.Table(root)
+    table.rewind(text, None, reason=text)
+    return table, outcome, text
+
+
+def test_a_value_is_one_line_in_a_repl(made: tuple[mc.Table, mc.Outcome, str]) -> None:
+    table, outcome, _ = made
+    for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.metrics()):
+        assert len(repr(value)) <= 100 and repr(value).isprintable(), repr(value)
+        assert repr(value).startswith(f"{type(value).__name__}(")
+    assert repr(outcome).startswith("Outcome(kind='committed', version=2, rows=2, files=1, attempts=1, seconds=")
+
+
+def test_a_waiting_job_shows_the_id_that_finishes_it(tmp_path: Path) -> None:
+    with mc.begin(tmp_path / "t") as job:
+        job.write(pa.table({"a": [1]}))
+        prepared = job.prepare()
+    (found,) = mc.Table(tmp_path / "t").jobs()
+    assert repr(found).startswith(f"JobInfo(job='{prepared}', state='prepared', ") and len(repr(found)) <= 100
+
+
+def test_a_history_is_a_list_and_prints_as_a_table(made: tuple[mc.Table, mc.Outcome, str]) -> None:
+    table, _, text = made
+    history = table.history()
+    assert isinstance(history, list) and history[0]["operation"] == "rewind" and history[0]["reason"] == text
+    assert history == list(history) and history[1]["summary"]["rows"] == 2 and history[:1] == [history[0]]
+    lines = repr(history).splitlines()
+    assert lines[0].split()[:5] == ["version", "committed", "at", "(UTC)", "operation"] and len(lines) == 2 + len(history)
+    assert all(line.isprintable() and len(line) < 200 for line in lines)
+    assert json.loads(json.dumps(history, default=str))[0]["version"] == 3
+    assert repr(table.history(0)) == "[]"
+
+
+def test_a_long_history_prints_its_beginning(tmp_path: Path) -> None:
+    table = mc.Table(tmp_path)
+    for at in range(24):
+        mc.write(pa.table({"a": [at]}), tmp_path)
+    assert repr(table.history()).endswith("\n… and 5 more")
+    assert len(table.history()) == 25
+
+
+def test_findings_are_shown(tmp_path: Path) -> None:
+    mc.write(pa.table({"a": [1]}), tmp_path)
+    table = mc.Table(tmp_path)
+    (name,) = table.files()["path"].to_pylist()
+    (tmp_path / name).unlink()
+    report = table.verify()
+    assert not report.is_sound and "damages=1" in repr(report)
+
+
+def test_a_struct_is_what_it_was(tmp_path: Path) -> None:
+    """Comparison, hash and JSON are as before; only its text is another."""
+    outcome = mc.write(pa.table({"a": [1]}), tmp_path)
+    assert outcome == msgspec.structs.replace(outcome) and hash(outcome) == hash(msgspec.structs.replace(outcome))
+    assert msgspec.to_builtins(outcome)["version"] == outcome.version
+    assert main(["verify", str(tmp_path), "--json"]) == 0
+
+
+# --- in a real browser --------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    """Chromium, installed where it is missing: on Debian, as root."""
+    if shutil.which("chromium") is None:
+        said = subprocess.run([APT_SCRIPT, "chromium"], capture_output=True, text=True, check=False)
+        if said.returncode:
+            reason = said.stderr.strip().splitlines()[-1]
+            if os.environ.get("MC_SERVERS") == "required":
+                pytest.fail(f"no Chromium: {reason}", pytrace=False)
+            pytest.skip(f"{SKIPPED}Chromium: {reason}")
+    return str(shutil.which("chromium"))
+
+
+@contextmanager
+def served(html: str) -> Iterator[tuple[str, list[str]]]:
+    """The page on the loopback, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200 if self.path == "/" else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(html.encode() if self.path == "/" else b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("text", ["", HOSTILE["script"]], ids=["plain", "hostile"])
+@pytest.mark.parametrize("width", [800, 1400])
+def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: Path, width: int, text: str) -> None:
+    newest = head(300, schema_of(["day", "flight"]), watermarks={"topic:0": 7})
+    html = render(data_of(newest, versions=300, text=text))
+    picture = tmp_path / "page.png"
+    with served(html) as (url, asked), browser(chromium, tmp_path) as shown:
+        shown.show(width)
+        shown.open(url)
+        shown.picture(picture)
+        assert shown.said == []
+    assert asked == ["/"]
+    png = picture.read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png[16:20])[0] == width
+    assert len(png) > 30_000  # a blank one of this size has a tenth of that
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window(chromium: str, tmp_path: Path, width: int) -> None:
+    """What needs more room scrolls in its own place."""
+    newest = head(300, schema_of(["day", "flight"]), watermarks={"topic:0": 7})
+    page = render(data_of(newest, versions=300, text=HOSTILE["long"][:400]))
+    with served(page) as (url, _), browser(chromium, tmp_path) as shown:
+        shown.show(width)
+        shown.open(url)
+        assert shown.value("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
+
+
+@pytest.mark.thorough
+def test_what_a_page_may_not_do_is_seen_here(chromium: str, tmp_path: Path) -> None:
+    """The control: the policy stops a script, a style and a picture, and the console says so."""
+    html = render(data_of(head(3, schema_of(["a"])), versions=3))
+    html = html.replace("<h1>", "<script>document.title='run'</script><img src=/picture><p style='color:red'>x</p><h1>", 1)
+    with served(html) as (url, asked), browser(chromium, tmp_path) as shown:
+        shown.open(url)
+        assert shown.value("document.title") != "run" and "Growth" in shown.value("document.body.innerText")
+        assert len([line for line in shown.said if "Content Security Policy" in line]) >= 3
+    assert asked == ["/"]

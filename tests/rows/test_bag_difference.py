@@ -1,7 +1,5 @@
 """What differs between two bags of rows, in memory and split among files. [CH3] [CH4] [CH5]"""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """What conditions and new values take from private parts of pyarrow is what it exports elsewhere. `make test-newest` runs this with the
 newest release. [RC8]"""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc

@@ -1,7 +1,5 @@
 """Rows deleted in this process, without Spark, over real files, against DuckDB as the model. [RC1] [RC2] [RC8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import sys
@@ -151,9 +149,8 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
     assert 50 << 20 < rewrite.memory_of(entries) < 51 << 20
 
 
-def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> None:
+def test_rows_of_files_with_ranges_and_without_are_not_mixed(root: Path) -> None:
     """[RC5] [OB8]"""
-    root = tmp_path / "t"
     for first in (0, 10):
         mc.write(pa.table({"id": range(first, first + 10)}), root, watermarks={"s": (first, first + 10)})
     mc.write(pa.table({"id": range(20, 30)}), root)

@@ -1,7 +1,5 @@
 """What a change of rows would do, and where, with nothing done. [RC13]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Row changes and compactions without Spark that are killed around their commit, or meet others there; with Spark:
 tests/spark/operations/test_killed.py. [CM1] [KY3] [RC1] [GC11]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

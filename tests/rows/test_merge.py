@@ -1,7 +1,5 @@
 """Rows merged by key in this process, without Spark. [RC3] [RC4] [RC5]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections.abc import Iterator

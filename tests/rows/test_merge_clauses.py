@@ -1,16 +1,13 @@
 """The whole MERGE in this process, against DuckDB's as the model. [RC9] [RC3]"""
 
-from __future__ import annotations
-
-import io
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from tests.faults.row_changes import begin_merge
+from tests.kit.footers import parquet_bytes
 from tests.kit.row_tables import CLAUSE_MERGES, SOURCE, content, copy, merged_by_clauses, shown
 from tests.kit.sizes import rest_thorough
 from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
@@ -157,9 +154,7 @@ def test_a_file_that_changes_between_the_two_looks_loses_no_row(
     write(store, rows([7]))
 
     def put(ids: list[int]) -> None:
-        sink = io.BytesIO()
-        pq.write_table(rows(ids), sink, use_dictionary=False, compression="none")
-        store.put("theirs.parquet", sink.getvalue())
+        store.put("theirs.parquet", parquet_bytes(rows(ids), use_dictionary=False, compression="none"))
 
     put([1, 2, 3, 4])
     with begin(store) as job:

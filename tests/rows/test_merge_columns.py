@@ -1,8 +1,6 @@
 """Merges and overwrites that change the table's columns in the same commit, and keys with other names, nulls and several rows. [RC12]
 [RC3]"""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows that changed between versions: applied to the rows of the first one they give those of the last. [CH1]-[CH6]"""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter
@@ -108,14 +106,13 @@ def test_rows_have_the_columns_of_the_last_version(tmp_path: Path) -> None:
     check(table, 2, 10, "id")
 
 
-def test_members_of_structs_are_matched_by_id(tmp_path: Path) -> None:
+def test_members_of_structs_are_matched_by_id(path: str) -> None:
     """Also the one that has the name of another, which a rollback took back. [CH6]"""
-    root = str(tmp_path / "t")
-    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), root)
-    table = mc.Table(root)
-    mc.write(pa.table({"id": [2], "s": [{"a": 2, "b": "text"}]}), root, merge_schema=True)
+    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), path)
+    table = mc.Table(path)
+    mc.write(pa.table({"id": [2], "s": [{"a": 2, "b": "text"}]}), path, merge_schema=True)
     table.rollback(2, reason="b is a number")
-    mc.write(pa.table({"id": [3], "s": [{"a": 3, "b": 7}]}), root, merge_schema=True)
+    mc.write(pa.table({"id": [3], "s": [{"a": 3, "b": 7}]}), path, merge_schema=True)
     found = table.changed_rows(1, 5).read_all().to_pylist()
     assert [(row["id"], row["s"]) for row in found] == [
         (1, {"a": 1, "b": None}),
@@ -148,13 +145,12 @@ def test_members_that_were_dropped_and_came_back_are_changes(tmp_path: Path, nam
     assert bag(mc.Table(copy).to_arrow()) == bag(table.changed_rows(1).read_all())
 
 
-def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback_narrowed_is_an_error(tmp_path: Path) -> None:
+def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback_narrowed_is_an_error(path: str) -> None:
     """[CH6]"""
-    root = str(tmp_path / "t")
-    mc.write(pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))}), root)
+    mc.write(pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))}), path)
     wide = pa.table({"id": pa.array([1 << 40], pa.int64()), "l": pa.array([[1 << 20]], pa.list_(pa.int32()))})
-    mc.write(wide, root, merge_schema=True)
-    table = mc.Table(root)
+    mc.write(wide, path, merge_schema=True)
+    table = mc.Table(path)
     assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
     assert table.changed_rows(1).schema.field("id").type == pa.int64()
     table.rollback(2, reason="too wide")
@@ -164,11 +160,10 @@ def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback
     assert check(table, 4, 4) == []
 
 
-def test_columns_can_be_chosen_and_names_that_collide_are_refused(tmp_path: Path) -> None:
+def test_columns_can_be_chosen_and_names_that_collide_are_refused(path: str) -> None:
     """[CH2] [CH4]"""
-    root = str(tmp_path / "t")
-    mc.write(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), root)
-    table = mc.Table(root)
+    mc.write(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), path)
+    table = mc.Table(path)
     with pytest.raises(UsageError, match=r"a column '_Change_Type', .*rename_column.*columns="):
         table.changed_rows(1)
     table.update({"x": "x + 1"}, "id = 1")
@@ -227,15 +222,14 @@ def test_a_file_that_gc_deleted_meanwhile_is_an_error_that_says_so(tmp_path: Pat
         reading.read_all()
 
 
-def test_a_table_without_columns_has_no_changes_and_an_empty_one_gives_its_columns(tmp_path: Path) -> None:
+def test_a_table_without_columns_has_no_changes_and_an_empty_one_gives_its_columns(path: str) -> None:
     """[CH1] [CH2]"""
-    root = str(tmp_path / "t")
-    create_table(session(open_store(root)), schema=NO_COLUMNS, partition_by=(), properties={})
-    assert mc.Table(root).changed_rows(0).read_all().schema.names[0] == "_change_type"
-    mc.write(rows(), root)
-    assert mc.Table(root).changed_rows(0).read_all().schema.names[:7] == KIND.names
-    mc.write(rows(1), root)
-    mc.Table(root).rollback(1, reason="to the time before there was a column")
-    assert kinds(check(mc.Table(root), 0, 4)) == Counter({("insert", 1): 1})
+    create_table(session(open_store(path)), schema=NO_COLUMNS, partition_by=(), properties={})
+    assert mc.Table(path).changed_rows(0).read_all().schema.names[0] == "_change_type"
+    mc.write(rows(), path)
+    assert mc.Table(path).changed_rows(0).read_all().schema.names[:7] == KIND.names
+    mc.write(rows(1), path)
+    mc.Table(path).rollback(1, reason="to the time before there was a column")
+    assert kinds(check(mc.Table(path), 0, 4)) == Counter({("insert", 1): 1})
     with pytest.raises(UsageError, match=r"version 5 .* has no columns"):
-        mc.Table(root).changed_rows(0)
+        mc.Table(path).changed_rows(0)

@@ -1,7 +1,5 @@
 """Small files of a row change are read once, and large ones twice, with the same result. [RC8] [RC1]"""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator

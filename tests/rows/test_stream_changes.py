@@ -1,7 +1,5 @@
 """What a stream of changes is given: every version once, from any offset on, in parts that tasks read. [CH7]"""
 
-from __future__ import annotations
-
 import pickle
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """Row changes that others were faster than are done again, by the library, where what they read allows it. [RC11]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows updated in this process, against DuckDB as the model. [RC7] [RC1]"""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What row changes, writes and reads do grows with the number of columns, not with its square. [RC8]"""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Requests that need not wait for one another are under way together where a store's answers take their time, and nowhere else. [CM11]"""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """What operators see of jobs and tables: figures as values, in the history, and whether all counts match. [OB10]"""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.local import MemoryStore
 from manifestcommit.store.object_store import Request
 from manifestcommit.testing.faults import CountingStore, FaultCall, FaultStore
 
@@ -109,9 +108,8 @@ def test_what_is_not_counted_is_not_in_the_document(root: Path) -> None:
     assert set(summary) == {"attempts", "seconds"}
 
 
-def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either() -> None:
+def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(store: MemoryStore) -> None:
     """None is no zero. [OB10]"""
-    store = memory()
     written(store).commit()
     entries = written(store).entries
     job = begin(store)
@@ -137,9 +135,8 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
 
 
 # --- how jobs end -----------------------------------------------------------------------------------------------------
-def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
+def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics], store: MemoryStore) -> None:
     """[CM8] [OB10]"""
-    store = memory()
     written(store).commit()
 
     def refuse(call: FaultCall) -> None:
@@ -153,9 +150,8 @@ def test_a_commit_that_raises_has_its_figures(told: list[JobMetrics]) -> None:
     assert told[-1] == job.metrics
 
 
-def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None:
+def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics], store: MemoryStore) -> None:
     """In the history as in the outcome. [CM3] [OB10]"""
-    store = memory()
     written(store).commit()
     outcome = written(before_create(store, *[lambda: written(store).commit()] * 2)).commit()
     assert outcome.metrics is not None and outcome.attempts == 3
@@ -164,9 +160,8 @@ def test_lost_creates_are_conflicts_and_attempts(told: list[JobMetrics]) -> None
     assert [each.attempts for each in told] == [1, 1, 1, 3], "and those of others are theirs"
 
 
-def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics]) -> None:
+def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics], store: MemoryStore) -> None:
     """[CM6] [OB10]"""
-    store = memory()
     written(store).commit()
     job = written(store)
 

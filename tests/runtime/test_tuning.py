@@ -1,11 +1,8 @@
 """Limits and budgets reach commits by what they are passed in, and leave no trace behind. [CM12]"""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import budgets
-from tests.kit.tables import memory
 
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext
@@ -27,8 +24,7 @@ def spills_keys(store: MemoryStore, own: Tuning | None) -> bool:
     return len(open_head(store).snapshot.key_runs) > before
 
 
-def test_a_context_is_tuned_by_what_it_was_given_and_else_by_the_process() -> None:
-    store = memory()
+def test_a_context_is_tuned_by_what_it_was_given_and_else_by_the_process(store: MemoryStore) -> None:
     assert not spills_keys(store, None) and spills_keys(store, NO_KEYS)
     with tuned(NO_KEYS):
         assert not spills_keys(store, Tuning()) and spills_keys(store, None)

@@ -1,7 +1,5 @@
 """Which files a stream is given: each once, in order, from any offset on, and what stops it. [SP8]"""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Iterator
@@ -16,15 +14,8 @@ from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import memory, put_version, session
 from tests.kit.undo import rollback
 
+from manifestcommit import errors
 from manifestcommit.commits.commit_loop import commit, create_table
-from manifestcommit.errors import (
-    CorruptMetadataError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-    TableNotFoundError,
-    UsageError,
-    VersionNotFoundError,
-)
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Overwrite, Write
 from manifestcommit.format.entries import Entry
@@ -198,7 +189,7 @@ def test_each_file_is_given_once_in_order(
         start = feed(history.store, choice).beginning(starting)
         play(after)
         given_files: list[str] = []
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(errors.UsageError):
             while (end := feed(history.store, choice).advance(start, limit)) != start:
                 again = [[path for path, _ in feed(history.store, choice).between(start, end)] for _ in range(2)]
                 assert again[0] == again[1] and (limit is None or len(again[0]) <= limit)
@@ -292,7 +283,7 @@ def test_a_stream_waits_for_the_next_version_and_for_no_later_one(history: Histo
     history.commit("new")
     assert list(batches(own, start)) == [history.added[8]]
     for version in (10, 0, -1):
-        with pytest.raises(VersionNotFoundError, match=rf"cannot start at version {version}: the table has 1 to 8; 9 would be"):
+        with pytest.raises(errors.VersionNotFoundError, match=rf"cannot start at version {version}: the table has 1 to 8; 9 would be"):
             feed(history.store).beginning(version)
 
 
@@ -302,7 +293,7 @@ def test_an_empty_table_begins_with_nothing() -> None:
     start = own.beginning()
     end = own.advance(start)
     assert own.between(start, end) == [] and end.version == 2
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         Feed(session(memory()), columns=(), pinned=1).beginning()
 
 
@@ -325,7 +316,7 @@ def test_a_version_of_several_jobs_is_decided_by_the_job_of_each_entry(history: 
     assert history.store.put_if_absent(object_names.version_name(8), codec.encode_snapshot(made))
     assert everything(history.store, 8, on_overwrite="skip") == ["appends.parquet"]
     assert everything(history.store, 8, on_overwrite="files") == ["appends.parquet", "overwrites.parquet"]
-    with pytest.raises(UsageError, match="merge by job overwrites"):
+    with pytest.raises(errors.UsageError, match="merge by job overwrites"):
         everything(history.store, 8)
 
 
@@ -340,10 +331,12 @@ def test_an_overwrite_fails_is_given_or_is_skipped(history: History) -> None:
     start = own.beginning(7)
     end = own.advance(start)
     assert [path for path, _ in own.between(start, end)] == history.added[7], "what comes before it is given first"
-    with pytest.raises(UsageError, match=r"version 8 of memory://\S+ \(overwrite by job v7-.*\) removed 21 rows in 21 files") as raised:
+    with pytest.raises(
+        errors.UsageError, match=r"version 8 of memory://\S+ \(overwrite by job v7-.*\) removed 21 rows in 21 files"
+    ) as raised:
         own.advance(end)
     assert 'option("onOverwrite", "files")' in str(raised.value) and '"skip"' in str(raised.value)
-    with pytest.raises(UsageError, match="version 8 of"):
+    with pytest.raises(errors.UsageError, match="version 8 of"):
         feed(history.store).between(start, end.next_version())
     assert everything(history.store) == history.live[9], "what a stream begins with is what is live, however it came"
 
@@ -355,7 +348,7 @@ def test_a_batch_that_is_repeated_under_another_choice_is_an_error(history: Hist
     start = own.beginning(version)
     end = own.advance(start, 2)
     assert len(own.between(start, end)) == 2
-    with pytest.raises(UsageError, match="onOverwrite"):
+    with pytest.raises(errors.UsageError, match="onOverwrite"):
         feed(history.store, "skip").between(start, end)
 
 
@@ -380,10 +373,10 @@ def test_files_that_a_rollback_brings_back_from_before_the_stream_began_are_an_e
         return
     assert reached.version == 4
     said = r"version 4 of memory://\S+ \(rollback by job v3-.*\) brought back 2 files with 2 rows from before the stream began"
-    with pytest.raises(UsageError, match=said) as raised:
+    with pytest.raises(errors.UsageError, match=said) as raised:
         own.advance(reached)
     assert 'Table.changed_files(3, 4)["added"]' in str(raised.value) and 'option("onOverwrite", "skip")' in str(raised.value)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(errors.UsageError, match=said):
         feed(history.store, choice).between(start, reached.next_version())
 
 
@@ -399,7 +392,7 @@ def test_files_of_versions_that_a_stream_has_seen_are_no_news(starting: int | No
     history.commit("after")
     own = feed(history.store, "files")
     if is_news:
-        with pytest.raises(UsageError, match=r"version 5 of .* brought back 2 files"):
+        with pytest.raises(errors.UsageError, match=r"version 5 of .* brought back 2 files"):
             list(batches(own, began))
     else:
         assert [path for batch in batches(own, began) for path in batch] == (history.added[3] if starting == 3 else []) + history.added[6]
@@ -416,14 +409,14 @@ def test_what_a_commit_of_another_kind_brings_back_is_no_less(history: History, 
     if choice == "skip":
         assert everything(history.store, 8, on_overwrite=choice) == []
     else:
-        with pytest.raises(UsageError, match=r"undelete by job undeletes.* brought back 1 files"):
+        with pytest.raises(errors.UsageError, match=r"undelete by job undeletes.* brought back 1 files"):
             everything(history.store, 8, on_overwrite=choice)
 
 
 def test_an_overwrite_is_found_in_the_middle_of_a_walk_by_its_removal_alone(history: History) -> None:
     """A commit that only removes gives nothing, but it cannot be told to who has read the rows. [SP8]"""
     history.commit(operation="delete", remove=history.added[3])
-    with pytest.raises(UsageError, match="delete by job"):
+    with pytest.raises(errors.UsageError, match="delete by job"):
         everything(history.store, 8)
     assert everything(history.store, 8, on_overwrite="files") == everything(history.store, 8, on_overwrite="skip") == []
 
@@ -439,16 +432,16 @@ def test_an_expired_version_is_an_error_that_says_what_to_do(history: History) -
         lambda: feed(history.store).between(start, start.next_version()),
         lambda: feed(history.store).beginning(3),
     ):
-        with pytest.raises(SnapshotExpiredError, match=said):
+        with pytest.raises(errors.SnapshotExpiredError, match=said):
             ask()
     assert everything(history.store, 5) == history.added[5] + history.added[6] + history.added[7]
     running = feed(history.store)
     end = running.advance(running.beginning(), 1)
     put_version(history.store, open_head(history.store), fence=9, expired=9)
-    with pytest.raises(SnapshotExpiredError, match="needs version 8"):
+    with pytest.raises(errors.SnapshotExpiredError, match="needs version 8"):
         running.advance(end, 1)
     whole = Offset(table=start.table, began=4, whole=True, version=4, files=1)
-    with pytest.raises(SnapshotExpiredError, match="needs version 4"):
+    with pytest.raises(errors.SnapshotExpiredError, match="needs version 4"):
         feed(history.store).advance(whole)
 
 
@@ -463,7 +456,7 @@ def test_a_version_that_expires_while_it_is_read_is_not_given_out(history: Histo
                 history.store.delete([object_names.version_name(4)])
 
     start = feed(history.store).beginning(4)
-    with pytest.raises(SnapshotExpiredError, match="needs version 4"):
+    with pytest.raises(errors.SnapshotExpiredError, match="needs version 4"):
         feed(FaultStore(history.store, on_call=expire_meanwhile)).advance(start)
 
 
@@ -483,7 +476,7 @@ def test_a_manifest_that_is_gone_is_damage_or_expiry(expired: bool) -> None:
             put_version(history.store, open_head(history.store), fence=4, expired=4 if expired else 1)
 
     own = feed(FaultStore(history.store, on_call=meanwhile))
-    with pytest.raises(SnapshotExpiredError if expired else CorruptMetadataError):
+    with pytest.raises(errors.SnapshotExpiredError if expired else errors.CorruptMetadataError):
         own.advance(own.beginning(2))
 
 
@@ -493,18 +486,18 @@ def test_another_table_is_not_the_one_of_the_checkpoint(history: History) -> Non
     running = feed(history.store)
     running.advance(start)
     history.store.delete([info.name for info in history.store.list("")])
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         running.advance(start)
     other = session(history.store)
     create_table(other, schema=SCHEMA, partition_by=BY, properties={})
     table = open_head(history.store).snapshot.table_id
     for own in (running, feed(history.store)):
-        with pytest.raises(TableNotFoundError, match=f"of the table {start.table}, but at .* the table {table}.*Nothing was read"):
+        with pytest.raises(errors.TableNotFoundError, match=f"of the table {start.table}, but at .* the table {table}.*Nothing was read"):
             own.advance(start)
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(errors.TableNotFoundError):
         feed(history.store).between(start, start.next_version())
     fresh = feed(history.store)
-    with pytest.raises(TableNotFoundError, match="Nothing was read"):
+    with pytest.raises(errors.TableNotFoundError, match="Nothing was read"):
         fresh.between(fresh.beginning(), start)
 
 
@@ -521,15 +514,15 @@ def test_a_table_that_is_made_anew_while_a_stream_looks_is_not_taken_for_the_old
                 history.store.put(info.name, other.store.get(info.name))
 
     start = feed(history.store).beginning(4)
-    with pytest.raises(TableNotFoundError, match=f"of the table {start.table}, but at"):
+    with pytest.raises(errors.TableNotFoundError, match=f"of the table {start.table}, but at"):
         feed(FaultStore(history.store, on_call=make_anew)).advance(start)
 
 
 @pytest.mark.parametrize(
     ("begun", "gone", "error", "told"),
     [
-        (3, 4, CorruptMetadataError, "missing"),
-        (8, 7, VersionNotFoundError, "no version above 6, but this stream has read up to 7"),
+        (3, 4, errors.CorruptMetadataError, "missing"),
+        (8, 7, errors.VersionNotFoundError, "no version above 6, but this stream has read up to 7"),
     ],
 )
 def test_a_version_that_is_gone_is_damage_or_an_older_state(
@@ -574,9 +567,9 @@ def test_a_dropped_column_stops_the_stream_where_files_lack_it(history: History)
     end = own.advance(start)
     assert [path for path, _ in own.between(start, end)] == history.added[7] and end.version == 9
     history.commit("new")
-    with pytest.raises(SchemaMismatchError, match=r"version 9 .*the column 'id' was dropped\. Nothing of them .* same checkpoint"):
+    with pytest.raises(errors.SchemaMismatchError, match=r"version 9 .*the column 'id' was dropped\. Nothing of them .* same checkpoint"):
         own.advance(end)
-    with pytest.raises(SchemaMismatchError, match="'id' was dropped"):
+    with pytest.raises(errors.SchemaMismatchError, match="'id' was dropped"):
         feed(history.store, pinned=7).between(end, end.next_version())
     assert list(batches(feed(history.store, pinned=7, columns=(DAY,)), end)) == [history.added[9]]
     assert list(batches(feed(history.store, columns=(DAY,)), end)) == [history.added[9]]

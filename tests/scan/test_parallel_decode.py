@@ -1,7 +1,5 @@
 """Batches that are decoded before anybody takes them: all of them, in order, and never many. [RD40]"""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

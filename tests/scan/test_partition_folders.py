@@ -1,7 +1,5 @@
 """Folders qualify for pruning only where their names show what the entries hold. [RD43]"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,7 +33,6 @@ def test_folders_of_plain_values_and_of_null_qualify(type: str) -> None:
     """[RD43] [PT2] Each once, under the column's name in files."""
     schema, value = schema_of(type, physical="old/é"), PLAIN[type]
     folders = found(schema, value, None, value)
-    assert folders is not None
     assert folders.columns == (("old/é", type),)
     assert folders.values == {folder(schema, (2,), (each,))[:-1]: (each,) for each in (value, None)}
 

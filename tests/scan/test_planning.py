@@ -1,7 +1,5 @@
 """Which files a filter leaves: by partition values and bounds, never one fewer than hold a matching row."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math
@@ -118,9 +116,8 @@ def test_a_filter_that_names_nothing_of_the_table_is_an_error(flights: mc.Table,
         flights.files(filter=condition)
 
 
-def test_a_filter_is_read_by_the_columns_of_the_version_asked_for(tmp_path: Path) -> None:
+def test_a_filter_is_read_by_the_columns_of_the_version_asked_for(root: Path) -> None:
     """[RD4] [RD6]"""
-    root = tmp_path / "t"
     mc.write(pa.table({"a": [1]}), root)
     mc.write(pa.table({"a": [2]}), root)
     table = mc.Table(root)
@@ -163,9 +160,8 @@ def test_long_texts_are_cut_and_still_found(tmp_path: Path) -> None:
         assert table.files(filter=pc.field("s") >= text).num_rows >= 1
 
 
-def test_a_column_beyond_those_with_bounds_prunes_nothing(tmp_path: Path) -> None:
+def test_a_column_beyond_those_with_bounds_prunes_nothing(root: Path) -> None:
     """[OB7] [RD6]"""
-    root = tmp_path / "t"
     mc.create_table(root, pa.schema([("a", pa.int64()), ("b", pa.int64())]), properties={"write.bounds-columns": "1"})
     for at in (1, 2):
         mc.write(pa.table({"a": [at], "b": [at]}), root)
@@ -175,9 +171,8 @@ def test_a_column_beyond_those_with_bounds_prunes_nothing(tmp_path: Path) -> Non
     assert table.dataset().to_table(filter=pc.field("b") == 1).to_pylist() == [{"a": 1, "b": 1}]
 
 
-def test_a_filter_on_the_partition_opens_no_other_file(tmp_path: Path) -> None:
+def test_a_filter_on_the_partition_opens_no_other_file(root: Path) -> None:
     """pyarrow is told the partition values: files of other partitions may even be unreadable. [RD6]"""
-    root = tmp_path / "t"
     mc.write(pa.table({"p": ["a", "b", None], "v": [1, 2, 3]}), root, partition_by="p")
     table = mc.Table(root)
     for row in table.files().to_pylist():

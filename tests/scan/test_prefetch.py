@@ -1,7 +1,5 @@
 """How many requests and bytes a task's files cost, what is on its way while one is decoded, and what is held: by counts. [RD14]"""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -4,8 +4,6 @@
 The gateway has a script of its own: tests/servers/rgw.sh.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

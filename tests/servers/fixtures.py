@@ -4,8 +4,6 @@ A server that this machine lacks and cannot install skips its tests, and the run
 that an error. A server that is here and does not start is an error always.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -18,7 +16,7 @@ from typing import TypeVar
 import pytest
 from tests.kit.proxy import FaultProxy
 from tests.servers import servers
-from tests.servers.servers import AzureServer, GcsServer, S3Server, StartError, UnavailableError
+from tests.servers.servers import S3Server, StartError, UnavailableError
 
 RUN_FOLDER = "MC_TESTS_RUN_FOLDER"  # set for xdist's workers, which all use one gateway
 RUN_PID = "MC_TESTS_RUN_PID"
@@ -63,41 +61,25 @@ def rgw() -> S3Server:
         return own or servers.start_rgw(Path(os.environ[RUN_FOLDER]) / "rgw", for_pid=int(os.environ[RUN_PID]))
 
 
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
-    """Azure Blob Storage, as Azurite does it."""
-    yield from _served("Azure Blob Storage (Azurite)", servers.azurite, tmp_path_factory.mktemp("azurite"))
+def _served(what: str, serve: Callable[[Path], AbstractContextManager[Server]]) -> object:
+    """The fixture of a server that is started for the whole session."""
+
+    @pytest.fixture(scope="session", name=serve.__name__)
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+        with ExitStack() as stack:
+            with _told(what):
+                server = stack.enter_context(serve(tmp_path_factory.mktemp(serve.__name__)))
+            yield server
+
+    return server
 
 
-@pytest.fixture(scope="session")
-def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
-    """Google Cloud Storage, as fake-gcs-server does it."""
-    yield from _served("Google Cloud Storage (fake-gcs-server)", servers.fake_gcs, tmp_path_factory.mktemp("fake-gcs"))
-
-
-@pytest.fixture(scope="session")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server that takes If-None-Match and overwrites."""
-    yield from _served("rclone serve s3", servers.rclone, tmp_path_factory.mktemp("rclone"))
-
-
-@pytest.fixture(scope="session")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """S3 from a tree of folders."""
-    yield from _served("SeaweedFS", servers.seaweedfs, tmp_path_factory.mktemp("seaweedfs"))
-
-
-@pytest.fixture(scope="session")
-def s3rver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Another S3 server that takes If-None-Match and overwrites."""
-    yield from _served("s3rver", servers.s3rver, tmp_path_factory.mktemp("s3rver"))
-
-
-def _served(what: str, serve: Callable[[Path], AbstractContextManager[Server]], folder: Path) -> Iterator[Server]:
-    with ExitStack() as stack:
-        with _told(what):
-            server = stack.enter_context(serve(folder))
-        yield server
+azurite = _served("Azure Blob Storage (Azurite)", servers.azurite)
+fake_gcs = _served("Google Cloud Storage (fake-gcs-server)", servers.fake_gcs)
+seaweedfs = _served("SeaweedFS", servers.seaweedfs)  # S3 from a tree of folders
+# Two S3 servers that take If-None-Match and overwrite.
+rclone = _served("rclone serve s3", servers.rclone)
+s3rver = _served("s3rver", servers.s3rver)
 
 
 @contextmanager

@@ -9,8 +9,6 @@
 UnavailableError says that this machine has no such server and cannot get one; StartError that it should have started.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import json

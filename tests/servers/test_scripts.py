@@ -1,7 +1,5 @@
 """The scripts that start servers run as root: what others can write is neither run nor removed, and nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

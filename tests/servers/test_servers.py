@@ -1,7 +1,5 @@
 """Why each server is here: what it does with a second create of the same name. If one of these changes, tests elsewhere mean less."""
 
-from __future__ import annotations
-
 import pytest
 from botocore.exceptions import ClientError
 from tests.servers.servers import S3Server

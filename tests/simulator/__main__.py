@@ -8,8 +8,6 @@
 Exit codes: 0 nothing broke a rule, 1 something did, 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

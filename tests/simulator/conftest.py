@@ -1,7 +1,5 @@
 """Tables of pipelines are watched as those of themes are."""
 
-from __future__ import annotations
-
 import pytest
 from tests.simulator.oracle import WatchedSpace
 

@@ -2,8 +2,6 @@
 recorded in its history. [MT1] [MT11] [MT12]
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

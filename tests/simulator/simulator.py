@@ -6,8 +6,6 @@
 The same seed gives the same trace, byte for byte.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Bank transfers between tables in the simulator: whatever dies, every read of all tables shows sums that agree. [MT1] [MT12]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pyarrow as pa

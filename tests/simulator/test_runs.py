@@ -1,16 +1,16 @@
 """Many small worlds, each by its seed: whatever the schedule, the faults and the clocks, the table keeps its promises. [IV1]-[IV8]"""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.kit.sizes import PROOF, rounds
 from tests.simulator.__main__ import CASES, explore
+from tests.simulator.exports import run_exports
 from tests.simulator.simulator import run_theme
 from tests.simulator.themes import THEMES
 
@@ -82,3 +82,18 @@ def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None
     assert any(each.process.endswith(".2") for each in history), "nobody began anew after a death"
     alone = [each for each in history if each.process == "setup.1"]
     assert all(one.begin < (one.end or 0) for one in alone) and any(each.items for each in history if each.name == "read")
+
+
+# --- exporters beside jobs and gcs --------------------------------------------------------------------------------------
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)  # in `make proof`
+def test_no_schedule_and_no_fault_breaks_an_export() -> None:
+    """[EX1] [EX2] [EX4] [EX5]"""
+    shown = Counter[str]()
+    seeds = rounds(2, 2_000)
+    for seed in range(seeds):
+        run, reader = run_exports(seed)
+        assert run.violation is None, f"seed {seed}: {run.violation}\n{run.trace}"
+        reader.check_end()
+        shown.update(reader.shown)
+    assert min(shown["iceberg"], shown["delta"]) > 3 * seeds, shown

@@ -1,7 +1,5 @@
 """The actors of a run, and what each may do: small worlds with as much concurrency as possible."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -196,6 +194,7 @@ _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
     "wait": lambda c, plan: _of(Worker.wait, (1, 30, 400)[c.pick(f"hours {plan}", 3)]),
 }
 
+_APPENDS = ("append", "append_keyed")
 _WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
 _EVERYTHING = tuple(_DEEDS)
 _ROWS = ("delete", "update", "merge", "overwrite where")
@@ -231,152 +230,114 @@ _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
 _CONSTRAINTS = ("constrain", "constrain", "unconstrain")
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
 
+
+def _theme(*, versions: int = 7, tight: bool = False, eager: bool = False, tables: int = 1, **actors: tuple[str, ...]) -> Theme:
+    return Theme(
+        actors={name.replace("_", " "): deeds for name, deeds in actors.items()}, versions=versions, tight=tight, eager=eager, tables=tables
+    )
+
+
 THEMES: dict[str, Theme] = {
-    "appends": Theme(actors={"a": ("append_keyed", "append"), **dict.fromkeys("bc", ("append_keyed",)), "reader": ("read",)}),
-    "overwrites": Theme(actors={"a": _WRITER, "b": ("overwrite",), "c": ("overwrite", "append"), "reader": ("read",)}),
-    "rows": Theme(
-        actors={
-            "a": _ROWS,
-            "b": _ROWS,
-            "c": (*_ROWS, "append", "overwrite"),
-            "d": ("rollback", "append_keyed", "read", "tag"),
-            "gc": ("gc", "read"),
-        }
-    ),
-    "rows tight": Theme(actors={"a": _ROWS, "b": (*_ROWS, "append"), "gc": ("gc",), "reader": ("read",)}, tight=True, eager=True),
-    "phases": Theme(actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish",), "gc": ("gc", "finish")}),
-    "recoverable": Theme(
-        actors={"a": ("append_recoverable",), "b": ("append_recoverable",), "c": ("append_recoverable", "append_keyed"), "gc": ("gc",)}
-    ),
-    "gc": Theme(actors={"a": _WRITER, "b": _WRITER, "gc": ("gc",), "other gc": ("gc", "gc", "tag"), "reader": ("read",)}),
-    "tags": Theme(actors={"a": _WRITER, "tagger": ("tag", "untag", "read"), "gc": ("gc",), "other gc": ("gc", "tag")}),
-    "back": Theme(
-        actors={
-            "a": ("append_keyed", "append"),
-            "b": ("rollback", "rewind", "append_keyed"),
-            "c": ("rollback", "rewind", "tag"),
-            "gc": ("gc",),
-        }
-    ),
-    "set back": Theme(
-        actors={
-            "a": _IN_FLIGHT,
-            "b": _IN_FLIGHT,
-            "c": ("rollback", "rewind", "forget source"),
-            "d": ("rollback", "rewind", "finish", *_IN_FLIGHT),
-            "gc": ("gc", "forget keys", "read"),
-        },
+    "appends": _theme(a=("append_keyed", "append"), b=("append_keyed",), c=("append_keyed",), reader=("read",)),
+    "overwrites": _theme(a=_WRITER, b=("overwrite",), c=("overwrite", "append"), reader=("read",)),
+    "rows": _theme(a=_ROWS, b=_ROWS, c=(*_ROWS, "append", "overwrite"), d=("rollback", "append_keyed", "read", "tag"), gc=("gc", "read")),
+    "rows tight": _theme(a=_ROWS, b=(*_ROWS, "append"), gc=("gc",), reader=("read",), tight=True, eager=True),
+    "phases": _theme(a=("prepare", "append_keyed"), b=("prepare", "finish"), c=("finish",), gc=("gc", "finish")),
+    "recoverable": _theme(a=("append_recoverable",), b=("append_recoverable",), c=("append_recoverable", "append_keyed"), gc=("gc",)),
+    "gc": _theme(a=_WRITER, b=_WRITER, gc=("gc",), other_gc=("gc", "gc", "tag"), reader=("read",)),
+    "tags": _theme(a=_WRITER, tagger=("tag", "untag", "read"), gc=("gc",), other_gc=("gc", "tag")),
+    "back": _theme(a=("append_keyed", "append"), b=("rollback", "rewind", "append_keyed"), c=("rollback", "rewind", "tag"), gc=("gc",)),
+    "set back": _theme(
+        a=_IN_FLIGHT,
+        b=_IN_FLIGHT,
+        c=("rollback", "rewind", "forget source"),
+        d=("rollback", "rewind", "finish", *_IN_FLIGHT),
+        gc=("gc", "forget keys", "read"),
         eager=True,
     ),
-    "first": Theme(
-        actors={"a": _WRITER, "b": _WRITER, "c": ("append_keyed", "prepare", "append_recoverable"), "d": ("declare",)}, versions=0
-    ),
-    "order": Theme(
-        actors={
-            "a": ("prepare range",),
-            "b": ("prepare range",),
-            "c": ("finish", "wait"),
-            "d": ("finish", "declare"),
-            "e": ("finish", "read", "append_keyed"),
-        },
+    "first": _theme(a=_WRITER, b=_WRITER, c=("append_keyed", "prepare", "append_recoverable"), d=("declare",), versions=0),
+    "order": _theme(
+        a=("prepare range",),
+        b=("prepare range",),
+        c=("finish", "wait"),
+        d=("finish", "declare"),
+        e=("finish", "read", "append_keyed"),
         versions=2,
     ),
-    "keys": Theme(
-        actors={
-            "a": ("append_keyed", "append_unplaced"),
-            "b": ("append_unplaced", "prepare", "finish"),
-            "c": ("rewind", "rollback", "forget source"),
-            "gc": ("keep keys",),
-        }
+    "keys": _theme(
+        a=("append_keyed", "append_unplaced"),
+        b=("append_unplaced", "prepare", "finish"),
+        c=("rewind", "rollback", "forget source"),
+        gc=("keep keys",),
     ),
-    "remade": Theme(
-        actors={
-            "a": (*_IN_FLIGHT, "append", "overwrite"),
-            "b": (*_IN_FLIGHT, "append", "overwrite"),
-            "c": ("remake", "append"),
-            "d": ("read", "finish", "rewind", "rollback", "tag", "append"),
-        },
+    "remade": _theme(
+        a=(*_IN_FLIGHT, "append", "overwrite"),
+        b=(*_IN_FLIGHT, "append", "overwrite"),
+        c=("remake", "append"),
+        d=("read", "finish", "rewind", "rollback", "tag", "append"),
         versions=2,
     ),
-    "tight": Theme(
-        actors={"a": _WRITER, "b": ("append_keyed", "overwrite", "rollback", "rewind"), "gc": ("gc",), "reader": ("read",)}, tight=True
-    ),
-    "crowd": Theme(
-        actors={**dict.fromkeys("abcd", ("append", "append_keyed")), "e": ("append_keyed", "rewind"), "gc": ("gc",)}, eager=True
-    ),
-    "joint": Theme(
-        actors={
-            "a": ("publish together",),
-            "b": ("publish together", "append", "overwrite"),
-            "c": ("append_keyed", "append", "read", "rewind"),
-            "reader": ("read together",),
-        },
+    "tight": _theme(a=_WRITER, b=("append_keyed", "overwrite", "rollback", "rewind"), gc=("gc",), reader=("read",), tight=True),
+    "crowd": _theme(a=_APPENDS, b=_APPENDS, c=_APPENDS, d=_APPENDS, e=("append_keyed", "rewind"), gc=("gc",), eager=True),
+    "joint": _theme(
+        a=("publish together",),
+        b=("publish together", "append", "overwrite"),
+        c=("append_keyed", "append", "read", "rewind"),
+        reader=("read together",),
         versions=3,
         tables=3,
     ),
-    "joint gc": Theme(
-        actors={
-            "a": ("publish together",),
-            "b": ("publish together", "overwrite"),
-            "gc": ("gc states",),
-            "reader": ("read together", "read", "tag"),
-        },
+    "joint gc": _theme(
+        a=("publish together",),
+        b=("publish together", "overwrite"),
+        gc=("gc states",),
+        reader=("read together", "read", "tag"),
         versions=3,
         tables=2,
         tight=True,
     ),
-    "joint prepared": Theme(
-        actors={
-            "a": ("prepare together",),
-            "b": ("prepare together", "finish together", "publish in some"),
-            "c": ("finish together", "append_keyed", "overwrite"),
-            "d": ("finish together", "read together"),
-            "gc": ("gc states", "finish together"),
-        },
+    "joint prepared": _theme(
+        a=("prepare together",),
+        b=("prepare together", "finish together", "publish in some"),
+        c=("finish together", "append_keyed", "overwrite"),
+        d=("finish together", "read together"),
+        gc=("gc states", "finish together"),
         versions=3,
         tables=3,
     ),
-    "gate": Theme(
-        actors={
-            "a": (*_IN_FLIGHT, "append", "overwrite"),
-            "b": (*_IN_FLIGHT, *_ROWS),
-            "c": _CONSTRAINTS,
-            "d": (*_CONSTRAINTS, "rollback", "rewind", "finish"),
-            "gc": ("gc", "read"),
-        },
+    "gate": _theme(
+        a=(*_IN_FLIGHT, "append", "overwrite"),
+        b=(*_IN_FLIGHT, *_ROWS),
+        c=_CONSTRAINTS,
+        d=(*_CONSTRAINTS, "rollback", "rewind", "finish"),
+        gc=("gc", "read"),
         versions=1,
         eager=True,
     ),
-    "staged": Theme(
-        actors={
-            "a": ("prepare", "append_keyed"),
-            "b": ("prepare", "audit"),
-            "c": ("audit", "finish"),
-            "d": ("append", "overwrite", "delete", "update", "finish"),
-            "gc": ("gc",),
-        },
+    "staged": _theme(
+        a=("prepare", "append_keyed"),
+        b=("prepare", "audit"),
+        c=("audit", "finish"),
+        d=("append", "overwrite", "delete", "update", "finish"),
+        gc=("gc",),
         versions=3,
     ),
-    "gate joint": Theme(
-        actors={
-            "a": ("publish together", "prepare together"),
-            "b": ("publish together", "append", "overwrite", "constrain"),
-            "c": (*_CONSTRAINTS, "finish together"),
-            "d": (*_CONSTRAINTS, "finish together", "read together", "read"),
-        },
+    "gate joint": _theme(
+        a=("publish together", "prepare together"),
+        b=("publish together", "append", "overwrite", "constrain"),
+        c=(*_CONSTRAINTS, "finish together"),
+        d=(*_CONSTRAINTS, "finish together", "read together", "read"),
         versions=1,
         tables=2,
         tight=True,
     ),
-    "quarantine": Theme(
-        actors={
-            "a": ("quarantine",),
-            "b": ("quarantine", "append", "delete", "merge"),
-            "c": (*_CONSTRAINTS, "quarantine"),
-            "d": (*_CONSTRAINTS, "gc states", "read together", "read"),
-        },
+    "quarantine": _theme(
+        a=("quarantine",),
+        b=("quarantine", "append", "delete", "merge"),
+        c=(*_CONSTRAINTS, "quarantine"),
+        d=(*_CONSTRAINTS, "gc states", "read together", "read"),
         versions=1,
         tables=2,
     ),
-    "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
+    "everything": _theme(a=_EVERYTHING, b=_EVERYTHING, c=_EVERYTHING, d=_EVERYTHING, gc=("gc",)),
 }

@@ -7,39 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
+from tests.kit.footers import parquet_bytes
 from tests.kit.undo import rewind, rollback
 from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing
 
+from manifestcommit import errors
 from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.task_recovery import Recovery, intake_of
 from manifestcommit.commits.two_phase import commit_prepared, give_up
-from manifestcommit.errors import (
-    CommitConflictError,
-    ConstraintError,
-    CorruptMetadataError,
-    DataFileMissingError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    NotATableError,
-    OutcomeUnknownError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-    StoreError,
-    TableNotFoundError,
-    UsageError,
-    VersionNotFoundError,
-    WatermarkError,
-)
 from manifestcommit.format import codec, object_names, partitioning
 from manifestcommit.format.change import StreamBatch
 from manifestcommit.format.entries import Entry
@@ -72,18 +54,18 @@ ADVANCING = 4
 _ROW_TRIES = 3
 # Expected errors of an operation when requests fail and others are faster. Anything else is a violation.
 EXPECTED = (
-    StoreError,
-    OutcomeUnknownError,
-    CommitConflictError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    WatermarkError,
-    SnapshotExpiredError,
-    VersionNotFoundError,
-    UsageError,
-    SchemaMismatchError,
-    ConstraintError,
+    errors.StoreError,
+    errors.OutcomeUnknownError,
+    errors.CommitConflictError,
+    errors.JobAbortedError,
+    errors.JobFencedError,
+    errors.KeyReusedError,
+    errors.WatermarkError,
+    errors.SnapshotExpiredError,
+    errors.VersionNotFoundError,
+    errors.UsageError,
+    errors.SchemaMismatchError,
+    errors.ConstraintError,
 )
 
 
@@ -202,12 +184,15 @@ class Worker:
         except Died:
             world.trace.note(self.actor.name, f"{name} died")
             raise
-        except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
-            if isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError) and not world.oracle.removed_tables:
+        except (*EXPECTED, errors.TableNotFoundError, errors.NotATableError, errors.CorruptMetadataError) as error:
+            if (
+                isinstance(error, errors.TableNotFoundError | errors.NotATableError | errors.CorruptMetadataError)
+                and not world.oracle.removed_tables
+            ):
                 raise
-            if isinstance(error, UsageError) and isinstance(error.__context__, CorruptMetadataError):
+            if isinstance(error, errors.UsageError) and isinstance(error.__context__, errors.CorruptMetadataError):
                 world.oracle.fail(f"{name} would have written what no reader accepts: {error.__context__} [OB4]")
-            if isinstance(error, TableNotFoundError):
+            if isinstance(error, errors.TableNotFoundError):
                 world.oracle.told_gone(running.operation.job)
             running.refused(error)
             world.trace.note(self.actor.name, f"{name}: {type(error).__name__}")
@@ -224,7 +209,7 @@ class Worker:
         self._since = len(self.world.oracle.chain)
         try:
             return self.settled(running, job.commit_now(), told)
-        except StoreError as error:
+        except errors.StoreError as error:
             if not told.shared:
                 self.world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
                 running.refused("store")
@@ -312,7 +297,7 @@ class Worker:
         self._since = len(oracle.chain)
         try:
             outcome = change.commit()
-        except StoreError as error:
+        except errors.StoreError as error:
             oracle.told_not(told.job, f"not committed ({type(error).__name__})")
             running.refused("store")
             raise
@@ -338,7 +323,7 @@ class Worker:
         """As writers do, who check their rows against what the table held to when they began. [CK2]"""
         for name, each in held.items() if count else ():
             if each.condition == refusing(DAYS[which]):
-                raise ConstraintError(each.condition, constraint=name)
+                raise errors.ConstraintError(each.condition, constraint=name)
         return tuple(self._put_file(job, DAYS[which], number) for number in range(count))
 
     def _put_file(self, job: Job | RowChange, day: str | None, number: int) -> Entry:
@@ -427,9 +412,9 @@ class Worker:
         def act(running: Running) -> Outcome:
             try:
                 outcome = constraints.add(self.ctx, name, condition)
-            except DataFileMissingError as error:  # gc expired the version whose rows it read
+            except errors.DataFileMissingError as error:  # gc expired the version whose rows it read
                 running.refused("expired")
-                raise SnapshotExpiredError(str(error)) from error
+                raise errors.SnapshotExpiredError(str(error)) from error
             if outcome.kind == "already_committed":
                 running.saw(outcome.version or 0)
             return outcome
@@ -445,7 +430,7 @@ class Worker:
         def settled(running: Running) -> Outcome:
             try:
                 outcome = act(running)
-            except UsageError:  # nothing was changed
+            except errors.UsageError:  # nothing was changed
                 running.refused("usage")
                 raise
             if outcome.kind == "already_committed":  # nothing to do, and no job of its own
@@ -516,7 +501,7 @@ class Worker:
                 oracle.read(head)
             with raise_if_expired(self.store, version):
                 files = sorted(oracle.state_of(head.snapshot, head.digest).files)
-        except SnapshotExpiredError:
+        except errors.SnapshotExpiredError:
             if head.snapshot.table_id not in oracle.removed_tables:
                 oracle.told_expired(version)
             raise
@@ -552,9 +537,7 @@ class Worker:
 @functools.cache
 def _one_row() -> bytes:
     """A data file. [DF1]"""
-    out = io.BytesIO()
-    pq.write_table(pa.table({"id": [1]}), out)
-    return out.getvalue()
+    return parquet_bytes(pa.table({"id": [1]}))
 
 
 def refused_by(snapshot: Snapshot) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """What stands before a broker that speaks plain text only: it ends TLS, and asks each client to log in by SASL PLAIN."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

@@ -1,8 +1,6 @@
 """Loads from one kind of source for minutes: its writers at work, two loaders at once, each killed at random moments, then every row of the
 source compared with the table. `python -m tests.sources.soak kafka --minutes 5` [LD1] [LD2]"""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

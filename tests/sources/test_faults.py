@@ -1,7 +1,5 @@
 """What goes wrong with each source, what the loader does then, and the test that shows it: the table of docs/how-to/load.md."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import NamedTuple

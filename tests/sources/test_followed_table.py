@@ -1,7 +1,5 @@
 """Another table is followed through whatever its versions do. [LD5]"""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

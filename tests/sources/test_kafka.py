@@ -3,8 +3,6 @@
 librdkafka's own cluster serves real clients of any process. It has no read_committed and no ids of topics; Tansu's broker has ids.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import json

@@ -1,7 +1,5 @@
 """Loaders that are killed at any request, and two at once, load each row once. [LD1] [LD2]"""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

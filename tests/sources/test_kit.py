@@ -1,7 +1,5 @@
 """`testing.check_source`, which users run on sources of their own, passes ours and says what a wrong one does. [LD1] [LD2]"""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Files that land in a folder or a bucket are loaded once each, whatever happens to them meanwhile. [LD3] [LD4]"""
 
-from __future__ import annotations
-
 import io
 import json
 import os

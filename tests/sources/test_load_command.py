@@ -1,7 +1,5 @@
 """The commands `load` and `follow` refuse what they would not obey. [LD1]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """A load holds a bounded part of its source, however large that is: 256 MB at most, above an interpreter with what it needs. [LD1]"""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows of a real PostgreSQL are loaded once each, in whatever order its transactions commit, and through its crashes. [LD7] [LD8]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Changes of a real PostgreSQL, deletes among them, by logical decoding. [LD8] [LD10]"""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

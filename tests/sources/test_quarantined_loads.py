@@ -1,7 +1,5 @@
 """Rows that violate a constraint go beside in the commit of a load, where that is asked for. [LD13]"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loaders that are killed at random, two at once, while the source's writers work. [LD1] [LD2]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -200,7 +200,6 @@ class Driver:
 
     def send(self, function: str, **arguments: Any) -> None:
         """Start a function; `answer` waits for what it returns."""
-        assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"function": function, "arguments": arguments}) + "\n")
             self.process.stdin.flush()

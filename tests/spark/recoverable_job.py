@@ -27,7 +27,6 @@ def computing(folder: str) -> Any:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        assert context is not None
         number = context.partitionId()
         with open(os.path.join(folder, "run"), encoding="utf-8") as file:
             run = file.read()
@@ -57,7 +56,6 @@ def run(spark: Any, root: str, folder: str, tasks: int, second: str = "") -> lis
         with mc.transaction([root, second], **how) as tx:
             write(tx[root], folder)
             write(tx[second], os.path.join(folder, "second"))
-        assert tx.outcome is not None
         outcomes = [*tx.outcome.outcomes.values()]
     else:
         with mc.begin(root, **how) as job:

@@ -5,8 +5,6 @@ tasks, abortable task, abortable job, uncommitted and committed task output not 
 and resilience against executors that were partitioned off.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

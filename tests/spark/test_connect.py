@@ -1,7 +1,5 @@
 """A Spark Connect client: no JVM within reach, the same guarantees. Needs grpcio, grpcio-status and googleapis-common-protos."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """`make demo` ends well: a year of flights with crashes, reruns and races, every flight once; then three tables that have a
 month in all of them or in none; then files that loaders which die load once each. [IV1] [MT1] [LD1]"""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

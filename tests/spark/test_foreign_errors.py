@@ -1,7 +1,5 @@
 """Every public call with rows of Spark, over every type of Spark at its extremes: an answer, or an error of this package. [SE3]"""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Loads whose chunks Spark's tasks read: each row once, whatever dies, is repeated, or differs from what was planned. [LD11]"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

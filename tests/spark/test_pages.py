@@ -1,7 +1,5 @@
 """The blocks of the pages that need Spark, and an S3 server, run as they stand. The others: tests/docs/test_pages.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Spark and a table on S3 that its JVM cannot reach: pip packages alone, and credentials that nobody sees. [SP1] [SP4] [SE1]"""
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets
@@ -245,9 +243,8 @@ def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch
 def test_options_that_cannot_travel_are_refused_by_name() -> None:
     """[SE1] Nor does the refusal show them."""
     for value in (threading.Lock(), "hunter2" * 100_000):
-        with pytest.raises(UsageError, match="storage option session cannot be sent") as caught:
+        with pytest.raises(UsageError, match="storage option session cannot be sent", check=lambda error: "hunter2" not in str(error)):
             with_options(ManifestCommitDataSource, StorageOptions({"key": "k", "session": value}), FORMAT)
-        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.thorough
@@ -268,9 +265,8 @@ def test_options_of_the_format_are_no_way_in(spark, root: str, name: str) -> Non
         lambda: spark.range(1).write.format(FORMAT).option(name, "hunter2").mode("append").save(root),
         lambda: spark.read.format(FORMAT).option(name, "hunter2").load(root),
     ):
-        with pytest.raises(Exception, match=r"register\(spark, storage_options=") as caught:
+        with pytest.raises(Exception, match=r"register\(spark, storage_options=", check=lambda error: "hunter2" not in str(error)):
             act()
-        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.thorough

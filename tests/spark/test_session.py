@@ -1,7 +1,5 @@
 """A Java that Spark starts on is found, or the error says how to get one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

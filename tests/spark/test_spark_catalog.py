@@ -1,7 +1,5 @@
 """Tables of Spark's own catalog that read an export: their rows are those of this library's readers. [EX10]"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,10 +87,6 @@ def partition_columns(table: mc.Table) -> list[str]:
     return list(found)
 
 
-def plan(df: DataFrame) -> str:
-    return str(df._jdf.queryExecution().executedPlan().toString())
-
-
 def stops_at_widened(spark: SparkSession, name: str) -> None:
     with pytest.raises(Exception, match="cannot be converted"):
         spark.table(name).collect()
@@ -116,7 +110,7 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
             stops_at_widened(spark, name)
             return
         check(spark, table, name)
-        assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
+        assert "Location: MetadataLogFileIndex" in str(spark.table(name)._jdf.queryExecution().executedPlan().toString())
 
 
 @pytest.mark.thorough
@@ -142,9 +136,8 @@ def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, path: str) -> None:
     """Not those of the files that Spark finds first. [EX10]"""
-    path = str(tmp_path / "t")
     mc.write(pa.table({"part": ["a", "b"], "x": pa.array([1, 2], pa.int32())}), path, partition_by="part")
     mc.write(pa.table({"part": ["c"], "x": pa.array([2**40]), "more": ["m"]}), path, merge_schema=True)
     table = mc.Table(path)
@@ -180,9 +173,8 @@ def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, 
                 action()
 
 
-def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path, path: str) -> None:
     """An INSERT INTO fails, again and again; a stream adds no file. [EX10]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(2, part=["a", None]), path, partition_by="part")
     table = mc.Table(path)
     table.set_properties(PROPERTY)
@@ -210,9 +202,8 @@ def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: SparkSession, path: str) -> None:
     """The table itself is as it was. [EX2] [EX10]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(2, part=["a", None]), path, partition_by="part")
     table = mc.Table(path)
     table.set_properties(PROPERTY)
@@ -233,9 +224,8 @@ def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: Spa
 
 
 @pytest.mark.thorough
-def test_bounds_without_nan_skip_no_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_bounds_without_nan_skip_no_row(spark: SparkSession, path: str) -> None:
     """Of files that other programs wrote, also where these come after the table was made. [EX8] [EX10]"""
-    path = str(tmp_path / "t")
     mc.write(numbered(1, f=[1.0]), path)
     table = mc.Table(path)
     table.set_properties(PROPERTY)

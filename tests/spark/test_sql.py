@@ -1,7 +1,5 @@
 """SQL over tables in a session: execution, one version for a statement, and statements as operations of the library."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a name leads. No session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which words of a query are tables, and what Spark gets in their place. No Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from manifestcommit.errors import UsageError

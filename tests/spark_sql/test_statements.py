@@ -1,7 +1,5 @@
 """Texts in SQL as statements: each part has its meaning, or the text is refused with the call that does it. No Spark."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pyarrow as pa

@@ -5,8 +5,6 @@ One that reads `**[XX1]** Withdrawn …` keeps its id and is a rule no more: not
 It is cited as `[XX1]`, also in a list `[XX1, XX2]`; a range `[XX1]-[XX5]` cites every number between its ends.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -4,8 +4,6 @@ A table written long ago must stay readable, so the objects are rewritten on pur
 only if, you understand what caused the change and the specification changes with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,28 +12,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.format import codec, manifest_table, object_names
+from manifestcommit.format import codec, manifest_table, object_names, snapshot
 from manifestcommit.format.change import Advance, Overwrite, Prepared, Write
 from manifestcommit.format.entries import ColumnStats, Entry, FinishedTask, FooterRef, ManifestRef, SourceRange, encode
 from manifestcommit.format.evolution import SchemaEdit
 from manifestcommit.format.fields import ArrayType, Field, MapType, Partitioned, Schema, StructType
-from manifestcommit.format.snapshot import (
-    Author,
-    Commit,
-    Constraint,
-    DisputedTime,
-    HomeRecord,
-    JointRecord,
-    KeyRecord,
-    Pending,
-    RunRef,
-    Snapshot,
-    StreamRecord,
-    Summary,
-    Tag,
-    TogetherJob,
-    Totals,
-)
 from manifestcommit.log.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
@@ -184,11 +165,11 @@ def stored(path: str) -> bytes:
     return (FOLDER / FILES[path]).read_bytes()
 
 
-def run_ref(path: str) -> RunRef:
+def run_ref(path: str) -> snapshot.RunRef:
     """The reference to a golden run, digest and size from its golden bytes."""
     names = next(iter(RUNS[path].values()))
     data = stored(path)
-    return RunRef(path=path, rows=len(names), bytes=len(data), digest=codec.digest(data), first=names[0], last=names[-1])
+    return snapshot.RunRef(path=path, rows=len(names), bytes=len(data), digest=codec.digest(data), first=names[0], last=names[-1])
 
 
 def manifest_ref() -> ManifestRef:
@@ -210,9 +191,9 @@ def manifest_ref() -> ManifestRef:
     )
 
 
-def full() -> Snapshot:
+def full() -> snapshot.Snapshot:
     """Version 42: every member that this version of the format has, but for those that are reserved."""
-    return Snapshot(
+    return snapshot.Snapshot(
         format_version=1,
         table_id=TABLE_ID,
         version=VERSION,
@@ -220,13 +201,13 @@ def full() -> Snapshot:
         committed_at=1_794_000_000_000_001,
         writer="manifestcommit 0.1.0",
         commits=(
-            Commit(
+            snapshot.Commit(
                 job=JOB,
                 commit_id=f"{JOB}.0123456789abcdef",
                 key="flights:2013-01",
                 operation="overwrite",
                 touched=({DAY: "2013-01-01"}, {DAY: "@-800000", CARRIER: None}),
-                summary=Summary(
+                summary=snapshot.Summary(
                     files=2,
                     rows=1000,
                     bytes=123_460,
@@ -239,7 +220,9 @@ def full() -> Snapshot:
                     checks={"no nulls": True, "row count": False},
                 ),
             ),
-            Commit(job=OTHER_JOB, commit_id=f"{OTHER_JOB}.fedcba9876543210", operation="an operation of a later release", touched=({},)),
+            snapshot.Commit(
+                job=OTHER_JOB, commit_id=f"{OTHER_JOB}.fedcba9876543210", operation="an operation of a later release", touched=({},)
+            ),
         ),
         schema=SCHEMA,
         partition_by=(DAY, CARRIER),
@@ -249,25 +232,25 @@ def full() -> Snapshot:
         removed_runs=(run_ref(REMOVED_RUN),),
         watermarks={"MyTopic:0": 50, "MyTopic:1": -9_223_372_036_854_775_808, "file:ä b%20": "etag-2"},
         origins={"MyTopic:0": -5, "MyTopic:1": None, "file:ä b%20": "etag-0"},
-        keys={"flights:2013-01": KeyRecord(version=42, digest="33" * 16)},
+        keys={"flights:2013-01": snapshot.KeyRecord(version=42, digest="33" * 16)},
         key_runs=(run_ref(KEY_RUN),),
         recent_jobs={JOB: 42, OTHER_JOB: 42, GIVEN_UP: None},
         job_runs=(run_ref(JOB_RUN),),
         fence=39,
         expired=30,
-        tags={"before the merge": Tag(version=17, until=1_800_000_000_000_000), "for ever": Tag(version=42)},
+        tags={"before the merge": snapshot.Tag(version=17, until=1_800_000_000_000_000), "for ever": snapshot.Tag(version=42)},
         properties={"owner": "team 'ä'", "": ""},
-        totals=Totals(files=4, rows=1040, bytes=129_460),
+        totals=snapshot.Totals(files=4, rows=1040, bytes=129_460),
         data_at=1_794_000_000_000_001,
         dated=((12, 1_790_000_000_000_000), (38, 1_793_900_000_000_000)),
         advanced_at={"MyTopic:0": 1_794_000_000_000_001, "file:ä b%20": 1_793_000_000_000_000},
     )
 
 
-def streaming() -> Snapshot:
+def streaming() -> snapshot.Snapshot:
     """What a streaming query and a rewind leave: members that `full` lacks."""
     job = f"v1-{TABLE_ID}-{'1' * 32}"
-    return Snapshot(
+    return snapshot.Snapshot(
         format_version=1,
         table_id=TABLE_ID,
         version=7,
@@ -275,12 +258,12 @@ def streaming() -> Snapshot:
         committed_at=1_794_000_000_000_002,
         writer="manifestcommit 0.1.0",
         commits=(
-            Commit(
+            snapshot.Commit(
                 job=job,
                 commit_id=f"{job}.0000000000000007",
                 operation="rewind",
                 reason="the parser lost the delays of the 2nd: \"ä\"",
-                summary=Summary(
+                summary=snapshot.Summary(
                     rows_read=20, bytes_read=160, files_written=1, rows_written=20, bytes_written=3_000, prepare_s=0.25, attempts=3,
                     conflicts=1, retries=2, unknowns=1,
                 ),
@@ -288,22 +271,22 @@ def streaming() -> Snapshot:
         ),
         watermarks={"MyTopic:0": 10},
         origins={"MyTopic:0": 0},
-        keys={"batch 2 %": KeyRecord(version=7, digest="")},
+        keys={"batch 2 %": snapshot.KeyRecord(version=7, digest="")},
         key_runs=(run_ref(KEY_RUN),),
-        streams={"copy 'ä'": StreamRecord(query="7b9a3f4e-0d43-4c5e-9a32-93b2f0c6f1aa", batch=4, version=6)},
+        streams={"copy 'ä'": snapshot.StreamRecord(query="7b9a3f4e-0d43-4c5e-9a32-93b2f0c6f1aa", batch=4, version=6)},
         provisional=True,
         proven=("s3://lake at https://s3.example.com",),
     )  # fmt: skip
 
 
-def shared() -> Snapshot:
+def shared() -> snapshot.Snapshot:
     """A version that carries two jobs: what each advanced stands in its record."""
     jobs = tuple(f"v{birth}-{TABLE_ID}-{str(birth) * 32}" for birth in (5, 6))
     advanced = (
         {"MyTopic:0": (0, 10), "file:ä b%20": (None, "etag-1")},
         {"MyTopic:0": (10, 9_223_372_036_854_775_807), "file:ä b%20": ("etag-1", "etag-2")},
     )
-    return Snapshot(
+    return snapshot.Snapshot(
         format_version=1,
         table_id=TABLE_ID,
         version=8,
@@ -311,12 +294,12 @@ def shared() -> Snapshot:
         committed_at=1_794_000_000_000_003,
         writer="manifestcommit 0.1.0",
         commits=tuple(
-            Commit(job=job, commit_id=f"{job}.0000000000000008", key=f"key {job[:2]}", operation="append", advanced=each)
+            snapshot.Commit(job=job, commit_id=f"{job}.0000000000000008", key=f"key {job[:2]}", operation="append", advanced=each)
             for job, each in zip(jobs, advanced, strict=True)
         ),
         watermarks={"MyTopic:0": 9_223_372_036_854_775_807, "file:ä b%20": "etag-2"},
         origins={"MyTopic:0": 0, "file:ä b%20": None},
-        keys={f"key {job[:2]}": KeyRecord(version=8, digest="44" * 16) for job in jobs},
+        keys={f"key {job[:2]}": snapshot.KeyRecord(version=8, digest="44" * 16) for job in jobs},
         recent_jobs=dict.fromkeys(jobs, 8),
     )
 
@@ -327,7 +310,7 @@ def intent() -> Prepared:
     change = Write(
         job=JOB, birth=40, operation="append", key="flights:2013-01 'ä'", declared="33" * 16, schema=SCHEMA, partition_by=(DAY, CARRIER),
         add=(entry,), touched=({DAY: "2013-01-01", CARRIER: "A/A é"},), advances=(Advance(source="MyTopic:0", start=0, end=50),),
-        summary=Summary(tasks=1, attempts=2, conflicts=2, seconds=0.5),
+        summary=snapshot.Summary(tasks=1, attempts=2, conflicts=2, seconds=0.5),
     )  # fmt: skip
     return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
@@ -342,20 +325,20 @@ def task() -> FinishedTask:
     )
 
 
-def minimal() -> Snapshot:
+def minimal() -> snapshot.Snapshot:
     """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
     job = f"v1-{TABLE_ID}-{'0' * 32}"
-    return Snapshot(
+    return snapshot.Snapshot(
         format_version=1,
         table_id=TABLE_ID,
         version=1,
         committed_at=0,
         writer="",
-        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="create"),),
+        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="create"),),
     )
 
 
-def clocks() -> Snapshot:
+def clocks() -> snapshot.Snapshot:
     """Version 5: 2 was committed by a clock ten years ahead, and 3 and 4 after it; this one by a clock that was a second behind."""
     job = f"v4-{TABLE_ID}-{'5' * 32}"
     return msgspec.structs.replace(
@@ -364,32 +347,34 @@ def clocks() -> Snapshot:
         parent_digest="sha256:" + "5" * 64,
         committed_at=2_087_500_000_000_000,
         clock=2_087_499_999_000_000,
-        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="properties"),),
-        disputed_times=(DisputedTime(first=2, last=4, said=2_087_400_000_000_000, clock=1_772_000_000_000_000),),
+        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="properties"),),
+        disputed_times=(snapshot.DisputedTime(first=2, last=4, said=2_087_400_000_000_000, clock=1_772_000_000_000_000),),
     )
 
 
-def folders() -> Snapshot:
+def folders() -> snapshot.Snapshot:
     """Version 6 of a table that was partitioned by two columns, went back to version 1 and has had no columns since."""
     job = f"v5-{TABLE_ID}-{'6' * 32}"
     return msgspec.structs.replace(
         minimal(),
         version=6,
         parent_digest="sha256:" + "6" * 64,
-        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="rollback", reason="é", restored=1),),
+        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="rollback", reason="é", restored=1),),
         recent_jobs={job: 6},
         former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
     )
 
 
 MESSAGE, METADATA = "late corrections\n\tof May é", {"airflow_run": "manual__2013-01-02", "git %+=#": "", "ünïcode": "'\"&<b>"}
-AUTHOR = Author(user="etl é", host="worker-3", program="load_flights.py", software="manifestcommit 0.1.0")
+AUTHOR = snapshot.Author(user="etl é", host="worker-3", program="load_flights.py", software="manifestcommit 0.1.0")
 
 
-def authored() -> Snapshot:
+def authored() -> snapshot.Snapshot:
     """Version 7, whose record says who made it and what for."""
     job = f"v6-{TABLE_ID}-{'7' * 32}"
-    record = Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append", message=MESSAGE, metadata=METADATA, author=AUTHOR)
+    record = snapshot.Commit(
+        job=job, commit_id=f"{job}.0000000000000000", operation="append", message=MESSAGE, metadata=METADATA, author=AUTHOR
+    )
     return msgspec.structs.replace(
         minimal(), version=7, parent_digest="sha256:" + "7" * 64, commits=(record,), properties={"write.author": "host,user"}
     )
@@ -402,12 +387,12 @@ def authored_job() -> Prepared:
 
 
 CONSTRAINTS = {
-    "positive": Constraint(id="0f1e2d3c4b5a6978", condition="id > 0", columns={"id": 1}),
-    "_N": Constraint(id="8796a5b4c3d2e1f0", condition="ID < 10 OR `id` IS NULL", columns={"ID": 1, "id": 1}),
+    "positive": snapshot.Constraint(id="0f1e2d3c4b5a6978", condition="id > 0", columns={"id": 1}),
+    "_N": snapshot.Constraint(id="8796a5b4c3d2e1f0", condition="ID < 10 OR `id` IS NULL", columns={"ID": 1, "id": 1}),
 }
 
 
-def constrained() -> Snapshot:
+def constrained() -> snapshot.Snapshot:
     """Version 7, with constraints."""
     schema = Schema(fields=(Field(id=1, name="id", type="long"),))
     return msgspec.structs.replace(minimal(), version=7, parent_digest="sha256:" + "7" * 64, schema=schema, constraints=CONSTRAINTS)
@@ -445,9 +430,9 @@ def prepared() -> Prepared:
             reads=({DAY: "2013-01-01"}, {DAY: None, CARRIER: "A/A é"}),
             advances=(Advance(source="MyTopic:0", start=0, end=50), Advance(source="file:ä b%20", end="etag-2")),
             properties={"owner": "team 'ä'", "gone": None},
-            summary=Summary(tasks=4, seconds=1.5),
+            summary=snapshot.Summary(tasks=4, seconds=1.5),
         ),
-        done=KeyRecord(version=40, digest="33" * 16),
+        done=snapshot.KeyRecord(version=40, digest="33" * 16),
         prepared_at=1_794_000_000_000_001,
         writer="manifestcommit 0.1.0",
     )
@@ -468,12 +453,12 @@ HOME_JOB = f"v3-{HOME_ID}-{'a' * 32}"
 
 def together() -> Prepared:
     """A prepared job that is committed together with one of another table, which decides."""
-    jobs = (TogetherJob(root=HOME, table_id=HOME_ID, job=HOME_JOB), TogetherJob(root=HERE, table_id=TABLE_ID, job=JOB))
+    jobs = (snapshot.TogetherJob(root=HOME, table_id=HOME_ID, job=HOME_JOB), snapshot.TogetherJob(root=HERE, table_id=TABLE_ID, job=JOB))
     change = Write(job=JOB, birth=40, operation="append", together=jobs)
     return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
 
-def pending() -> Snapshot:
+def pending() -> snapshot.Snapshot:
     """Version 9, a member of the second attempt of a joint commit: version 8 was that of the first, which was aborted."""
     job = f"v7-{TABLE_ID}-{'9' * 32}"
     return msgspec.structs.replace(
@@ -481,10 +466,10 @@ def pending() -> Snapshot:
         format_version=2,
         version=9,
         parent_digest="sha256:" + "9" * 64,
-        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append"),),
+        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append"),),
         recent_jobs={job: 9},
-        pending=Pending(home=HOME, table_id=HOME_ID, job=HOME_JOB, attempt=2, base=7),
-        homes={HOME_ID: HomeRecord(version=9, root=HOME)},
+        pending=snapshot.Pending(home=HOME, table_id=HOME_ID, job=HOME_JOB, attempt=2, base=7),
+        homes={HOME_ID: snapshot.HomeRecord(version=9, root=HOME)},
         void=(8,),
         rank=2,
     )
@@ -495,7 +480,7 @@ def joint_hint() -> codec.Hint:
     return codec.Hint(version=9, attempt=object_names.attempt_id(HOME_JOB, 2))
 
 
-def home() -> Snapshot:
+def home() -> snapshot.Snapshot:
     """Version 4 of the home, which commits that member."""
     attempt = object_names.attempt_id(HOME_JOB, 2)
     return msgspec.structs.replace(
@@ -503,16 +488,16 @@ def home() -> Snapshot:
         table_id=HOME_ID,
         version=4,
         parent_digest="sha256:" + "4" * 64,
-        commits=(Commit(job=HOME_JOB, commit_id=f"{HOME_JOB}.0000000000000000", operation="append"),),
+        commits=(snapshot.Commit(job=HOME_JOB, commit_id=f"{HOME_JOB}.0000000000000000", operation="append"),),
         recent_jobs={HOME_JOB: 4, object_names.attempt_id(HOME_JOB, 1): None},
-        joint={TABLE_ID: JointRecord(version=9, attempt=attempt, root=HERE)},
+        joint={TABLE_ID: snapshot.JointRecord(version=9, attempt=attempt, root=HERE)},
         rank=-1,
     )
 
 
-def plain(snapshot: Snapshot | Prepared | FinishedTask) -> Any:
+def plain(made: snapshot.Snapshot | Prepared | FinishedTask) -> Any:
     """The object's JSON document as plain values, made without the code that these objects are to check."""
-    return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
+    return json.loads(json.dumps(msgspec.to_builtins(made, str_keys=True)))
 
 
 # The objects that stand alone, by their names.

@@ -1,7 +1,5 @@
 """The specification and the tests hold each other: no clause without a test, no citation of what is not there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

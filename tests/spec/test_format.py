@@ -1,7 +1,5 @@
 """Names and bytes of metadata objects: what is accepted, what is refused, and that nothing else can happen."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess
@@ -157,9 +155,8 @@ def test_a_snapshot_that_lists_a_path_outside_is_damaged(path: str) -> None:
         check_path(path)
     document = copy.deepcopy(DOCUMENT)
     document["added"][0]["path"] = path
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: error.object_name == NAME and NAME in str(error)):
         decode_document(document)
-    assert caught.value.object_name == NAME and NAME in str(caught.value)
 
 
 @pytest.mark.parametrize("path", SAFE)
@@ -220,9 +217,8 @@ def test_a_reference_outside_its_folder_is_damage(where: str, path: str) -> None
 def test_another_format_version_is_refused_before_anything_else(found: int) -> None:
     """Even where nothing else of the document could be read. [OB3] [CP2]"""
     for rest in ({}, DOCUMENT, {"version": "not a number", "added": 7}):
-        with pytest.raises(UnsupportedFormatError) as caught:
+        with pytest.raises(UnsupportedFormatError, check=lambda error: NAME in str(error) and str(found) in str(error)):
             decode_document({**rest, "format_version": found})
-        assert NAME in str(caught.value) and str(found) in str(caught.value)
 
 
 def test_no_format_version_is_no_guess() -> None:
@@ -265,9 +261,8 @@ def test_a_snapshot_that_breaks_a_rule_is_damage(what: str) -> None:
     [KY6]"""
     document = copy.deepcopy(DOCUMENT)
     DAMAGED[what](document)
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: error.object_name == NAME and NAME in str(error)):
         decode_document(document)
-    assert caught.value.object_name == NAME and NAME in str(caught.value)
 
 
 # --- frames -------------------------------------------------------------------------------------------------------------
@@ -304,9 +299,8 @@ BAD_FRAMES = {
 @pytest.mark.parametrize("what", BAD_FRAMES)
 def test_a_bad_frame_is_damage(what: str) -> None:
     """[OB1] [OB4]"""
-    with pytest.raises(CorruptMetadataError) as caught:
+    with pytest.raises(CorruptMetadataError, check=lambda error: error.object_name == NAME):
         codec.decode_snapshot(BAD_FRAMES[what], name=NAME)
-    assert caught.value.object_name == NAME
 
 
 def test_a_false_size_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

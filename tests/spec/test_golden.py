@@ -4,8 +4,6 @@ A failure here says that tables of users are read differently, or that other sof
 spec/v1/examples/make.py before changing an object.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """spec/promises.md names tests and clauses as proof: each of them has to be there. Its incidents are tested."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The protocol's promises at their simplest, one test each; tests/faults and tests/stateful try races, lost answers and crashes."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 

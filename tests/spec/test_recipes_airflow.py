@@ -3,8 +3,6 @@
 [KY3] [KY5] [WM2] [WM5] [AB3] [AB4] [CF2] [CF6]
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ In memory and on a disk; any call may be a process' last one. [CM17] [RC1] [RD2]
 [CM1] [CM2] [CM10] [CM21] [CM23] [KY2] [KY3] [KY4] [CF2]-[CF13] [WM2] [WM5] [AB3] [AB4] [AB5] [GC1] [GC2] [GC8] [GC10]
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import secrets
@@ -15,16 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.kit.faults import put_intent
+from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import budgets, rounds
 from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
 from tests.kit.undo import rollback
 from tests.simulator.run_history import History
-from tests.stateful.lengths import in_two_lengths
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, SnapshotExpiredError
@@ -37,6 +35,25 @@ from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Running
+
+
+def in_two_lengths(machine: type[RuleBasedStateMachine], *, steps: int, quick: int, usual: int, proof: int) -> tuple[Any, Any]:
+    """The test of `quick` histories of so many steps, and that of `usual` ones, `proof` in `make proof`."""
+
+    class AtLength(machine):  # type: ignore[misc,valid-type]
+        pass
+
+    at_length = settings(
+        max_examples=rounds(usual, proof),
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    short, long = machine.TestCase, AtLength.TestCase
+    short.settings, long.settings = settings(at_length, max_examples=quick), at_length
+    return short, pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(long))
+
 
 Days = list[str | None]
 Row = tuple[int, str | None, int]  # its id, where it lies, and the number of the change that has written it
@@ -131,9 +148,7 @@ class Life(RuleBasedStateMachine):
                 return running.committed(1)
         rows = [self.row(day) for day in FOLDERS]
         for row, folder in zip(rows, FOLDERS.values(), strict=True):
-            sink = pa.BufferOutputStream()
-            pq.write_table(self.arrow([row]).select(["id", "n"]), sink)
-            self.store.put(f"{folder}/é {row[0]}.parquet", sink.getvalue().to_pybytes())
+            self.store.put(f"{folder}/é {row[0]}.parquet", parquet_bytes(self.arrow([row]).select(["id", "n"])))
         with self.told("adopt", **self.adds(rows)) as running:
             running.committed(self.table.adopt(partition_by=["day"]).version)
         self.first = 2
@@ -201,7 +216,6 @@ class Life(RuleBasedStateMachine):
         advances = self.advances(data)
         emptied = {"append": (), "dynamic": tuple({repr(row[1]) for row in rows}), "static": (repr(day),), "all": (EVERYTHING,)}[kind]
         parts = object_names.parse_job_id(job.id)
-        assert parts is not None
         what: dict[str, Any] = {"job": job.id, "birth": parts.birth, "key": key, "advances": advances}
         if mode != "fail":  # which is to find nothing there
             what |= {"empties": emptied, "scope": emptied if mode == "serializable" else ()}

@@ -1,7 +1,5 @@
 """Every kind of store that the suite runs on."""
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is special about Azure: real requests to Azurite, through a proxy that records or loses them. [ST10]-[ST14]"""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import secrets

@@ -1,7 +1,5 @@
 """The doctor finds every lie of a store, finds nothing in an honest one, and leaves nothing behind. [ST12]"""
 
-from __future__ import annotations
-
 import re
 import secrets
 import threading
@@ -17,7 +15,7 @@ from tests.servers import servers
 from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
-from manifestcommit.store import ObjectInfo, doctor, open_store
+from manifestcommit.store import ObjectInfo, Store, doctor, open_store
 from manifestcommit.store.base import Output
 from manifestcommit.store.doctor import DoctorReport, examine, prove
 from manifestcommit.store.local import OBJECTS, MemoryStore
@@ -505,9 +503,8 @@ def test_a_store_that_knows_no_create_is_unsafe() -> None:
 
 # --- honest stores ------------------------------------------------------------------------------------------------------
 @pytest.mark.thorough
-def test_an_honest_store_is_safe_and_stays_as_it_was(place: Place) -> None:
+def test_an_honest_store_is_safe_and_stays_as_it_was(place: Place, store: Store) -> None:
     """[ST1]-[ST3] [ST8] [ST12]"""
-    store = place.open()
     store.put("_manifest/hint", b"7")
     store.put("day=1/x.parquet", b"x")
     prove(store)

@@ -4,8 +4,6 @@ By a stand-in, which answers what Google documents and an emulator does not, and
 store behaves: whether of many racing creators one wins is proved there by the race before the first commit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

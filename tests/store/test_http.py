@@ -4,8 +4,6 @@
 Against servers of a few lines, which see every byte; and real S3, where credentials are to be judged.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime as dt
@@ -29,7 +27,7 @@ from tests.servers.servers import free_port
 from tests.store.places import Place, names, sent
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UsageError
-from manifestcommit.store import http, open_store
+from manifestcommit.store import Store, http, open_store
 from manifestcommit.store.http import Answer, HttpClient, NoAnswerError, NotMadeError, Way
 from manifestcommit.store.object_store import PART_BYTES, WHOLE_BYTES, Request
 from manifestcommit.store.s3 import Account
@@ -156,9 +154,8 @@ def test_what_no_request_can_hold_is_not_sent() -> None:
 def test_an_answer_that_comes_too_late_is_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         client = HttpClient(Way(read_s=0.2))
-        with pytest.raises(NoAnswerError, match="in time") as lost:
+        with pytest.raises(NoAnswerError, match="in time", check=lambda error: error.sent):
             client.send("GET", f"http://127.0.0.1:{deaf.getsockname()[1]}/x", {})
-        assert lost.value.sent
 
 
 def test_an_answer_that_drips_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +183,8 @@ def test_an_answer_that_drips_is_not_read_for_ever(monkeypatch: pytest.MonkeyPat
 
 def test_a_create_tells_not_sent_from_perhaps_carried_out() -> None:
     """[ST5]"""
-    with pytest.raises(StoreError, match=r"no connection .*asked 3 times") as refused:
+    with pytest.raises(StoreError, match=r"no connection .*asked 3 times", check=lambda error: not isinstance(error, StoreUnclearError)):
         open_store("s3://b/t", {**KEYS, "endpoint_url": f"http://127.0.0.1:{free_port()}"}).put_if_absent("x", b"1")
-    assert not isinstance(refused.value, StoreUnclearError)
     with scripted(None) as (url, received), pytest.raises(StoreUnclearError, match="may have been created"):
         open_store("s3://b/t", {**KEYS, "endpoint_url": url}).put_if_absent("x", b"1")
     assert len(received) == 1 and b"\r\nIf-None-Match: *\r\n" in received[0] and received[0].endswith(b"1")
@@ -625,9 +621,8 @@ def place(s3_behind_proxy: Place) -> Place:
 
 
 @pytest.mark.thorough
-def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place: Place, proxy: FaultProxy) -> None:
+def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(proxy: FaultProxy, store: Store) -> None:
     """Also where only a limit of the length is known. [ST8] [ST42]"""
-    store = place.open()
     body = secrets.token_bytes(2 * WHOLE_BYTES + 5)
     store.put("large", body)
     store.put("small", b"small")
@@ -640,9 +635,8 @@ def test_a_large_range_comes_by_several_requests_and_a_small_object_by_one(place
     assert store.get("large", 3, len(body) - 1) == body[3:-1]
 
 
-def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: FaultProxy) -> None:
+def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: FaultProxy, store: Store) -> None:
     """Half of the one and half of the other would be neither. [ST8] [ST42]"""
-    store = place.open()
     store.put("x", bytes(2 * WHOLE_BYTES))
     read: Callable[..., Any] = store.read  # type: ignore[attr-defined]
 
@@ -658,9 +652,8 @@ def test_an_object_that_changes_while_it_is_read_is_told(place: Place, proxy: Fa
 
 
 @pytest.mark.thorough
-def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(place: Place, proxy: FaultProxy) -> None:
+def test_parts_go_up_at_once_and_no_more_than_a_few_are_held(proxy: FaultProxy, store: Store) -> None:
     """[ST2]"""
-    store = place.open()
     proxy.faults = lambda each: Fault(kind="answer_delayed", delay_s=0.5) if "partNumber" in each.query else None
     output, body = store.create_output("x"), secrets.token_bytes(8 * PART_BYTES)
     most = 0

@@ -1,7 +1,5 @@
 """One place has one name, and no name leaves its root. [ST4] [LY1]"""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -77,9 +75,8 @@ def test_a_store_that_proved_nothing_is_refused_by_its_name(scheme: str) -> None
 
 def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
     """[ST4] [SE1]"""
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, check=lambda error: "secret" not in str(error) and "AKIA" not in str(error)):
         open_store("s3://AKIA:secret@bucket/t")
-    assert "secret" not in str(caught.value) and "AKIA" not in str(caught.value)
 
 
 @pytest.mark.parametrize("root", ["~/flights", "~", "~bob/x", Path("~/f"), r"C:\data\flights", "c:/data", "C:", r"\\host\x", r"lake\x"])

@@ -1,7 +1,5 @@
 """Stores over other fsspec filesystems: what is refused, and what an honest stranger does. [ST7] [ST12]"""
 
-from __future__ import annotations
-
 import secrets
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Objects of a local store are plain files below the root: no link is followed, and nothing else is opened. [SE2] [ST9]"""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -24,14 +22,14 @@ HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    folder = tmp_path / "outside é"
-    folder.mkdir()
-    (folder / "x").write_bytes(b"outside")
-    return folder
+    root = tmp_path / "outside é"
+    root.mkdir()
+    (root / "x").write_bytes(b"outside")
+    return root
 
 
 def through(store: LocalStore) -> dict[str, Callable[[], Any]]:
-    """Each call of a store, on a name whose folder is a link."""
+    """Each call of a store, on a name whose root is a link."""
     return {
         "get": lambda: store.get("a/link/x"),
         "open_input": lambda: store.open_input("a/link/x"),
@@ -81,7 +79,7 @@ def test_a_link_is_no_object_but_can_be_replaced_and_deleted(tmp_path: Path, out
 
 @pytest.mark.parametrize("above", [False, True])
 def test_a_root_that_is_a_link_is_a_root(tmp_path: Path, above: bool) -> None:
-    """Such as /tmp, or a link `current`; and a folder above it. [SE2]"""
+    """Such as /tmp, or a link `current`; and a root above it. [SE2]"""
     (tmp_path / "real/t").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / ("real" if above else "real/t"))
     url = str(tmp_path / ("link/t" if above else "link"))
@@ -92,57 +90,53 @@ def test_a_root_that_is_a_link_is_a_root(tmp_path: Path, above: bool) -> None:
     assert mc.Table(url).dataset().to_table()["x"].to_pylist() == [2]
 
 
-def test_a_listed_file_that_became_a_link_is_not_read(tmp_path: Path) -> None:
+def test_a_listed_file_that_became_a_link_is_not_read(tmp_path: Path, root: Path) -> None:
     """By no reader that opens paths itself. [SE2] [RD2]"""
-    url = tmp_path / "t"
-    mc.write(pa.table({"x": [1], "p": ["é"]}), url, partition_by=["p"])
-    (file,) = url.glob("p=*/*.parquet")
+    mc.write(pa.table({"x": [1], "p": ["é"]}), root, partition_by=["p"])
+    (file,) = root.glob("p=*/*.parquet")
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=rf"{file.name}: is a symbolic link"):
-        mc.Table(url).dataset()
+        mc.Table(root).dataset()
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(StoreError, match=rf"{file.name}: is a FIFO"):
-        mc.Table(url).dataset()
+        mc.Table(root).dataset()
     file.unlink()
     file.parent.rename(tmp_path / "moved")
     file.parent.symlink_to(tmp_path / "moved")
     with pytest.raises(StoreError, match="'p=é' is a symbolic link"):
-        mc.Table(url).dataset()
+        mc.Table(root).dataset()
 
 
-def test_a_write_into_a_partition_that_is_a_link_leaves_nothing_outside(tmp_path: Path, outside: Path) -> None:
+def test_a_write_into_a_partition_that_is_a_link_leaves_nothing_outside(outside: Path, root: Path) -> None:
     """[SE2]"""
-    url = tmp_path / "t"
-    mc.write(pa.table({"x": [1], "p": ["a"]}), url, partition_by=["p"])
-    (url / "p=b").symlink_to(outside)
+    mc.write(pa.table({"x": [1], "p": ["a"]}), root, partition_by=["p"])
+    (root / "p=b").symlink_to(outside)
     with pytest.raises(StoreError, match="'p=b' is a symbolic link"):
-        mc.write(pa.table({"x": [1], "p": ["b"]}), url)
-    assert os.listdir(outside) == ["x"] and mc.Table(url).dataset().count_rows() == 1
+        mc.write(pa.table({"x": [1], "p": ["b"]}), root)
+    assert os.listdir(outside) == ["x"] and mc.Table(root).dataset().count_rows() == 1
 
 
-def test_gc_follows_no_link(tmp_path: Path) -> None:
-    """Neither one that a partition's folder became, nor one among the metadata. [SE2] [GC5]"""
-    url = tmp_path / "t"
+def test_gc_follows_no_link(tmp_path: Path, root: Path) -> None:
+    """Neither one that a partition's root became, nor one among the metadata. [SE2] [GC5]"""
     for number in range(3):
-        mc.write(pa.table({"x": [number], "p": ["a"]}), url, partition_by=["p"], mode="overwrite")
-    dead = sorted(url.glob("p=a/*.parquet"))
-    (url / "p=a").rename(tmp_path / "moved")
-    (url / "p=a").symlink_to(tmp_path / "moved")
-    mc.gc(url, **HARSH)
+        mc.write(pa.table({"x": [number], "p": ["a"]}), root, partition_by=["p"], mode="overwrite")
+    dead = sorted(root.glob("p=a/*.parquet"))
+    (root / "p=a").rename(tmp_path / "moved")
+    (root / "p=a").symlink_to(tmp_path / "moved")
+    mc.gc(root, **HARSH)
     assert all((tmp_path / "moved" / each.name).exists() for each in dead)
     with pytest.raises(StoreError, match="symbolic link"):
-        LocalStore(str(url)).delete([f"p=a/{dead[0].name}"])
+        LocalStore(str(root)).delete([f"p=a/{dead[0].name}"])
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "folder", "device"])
 @pytest.mark.parametrize("name", [object_names.HINT, object_names.version_name(2), object_names.version_name(3)])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str, name: str) -> None:
+def test_what_is_no_file_is_refused_at_once(kind: str, name: str, root: Path) -> None:
     """A FIFO in the place of the hint would hold every reader for ever. [SE2] [LY7]"""
-    url = tmp_path / "t"
-    mc.write(pa.table({"x": [1]}), url)
-    path = url / name
+    mc.write(pa.table({"x": [1]}), root)
+    path = root / name
     path.unlink(missing_ok=True)
     if kind == "FIFO":
         os.mkfifo(path)
@@ -159,7 +153,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str, name: str
     else:
         pytest.skip("only root can make a device")
     said = subprocess.run(
-        [sys.executable, "-c", "import sys, manifestcommit as mc; mc.Table(sys.argv[1]).dataset()", str(url)],
+        [sys.executable, "-c", "import sys, manifestcommit as mc; mc.Table(sys.argv[1]).dataset()", str(root)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     if name == object_names.version_name(3) and kind == "folder":
@@ -168,15 +162,13 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str, name: str
         assert said.returncode != 0 and "StoreError" in said.stderr and f"{name}: is a {kind}" in said.stderr
 
 
-def test_a_folder_that_has_the_next_versions_name_is_told_at_once(tmp_path: Path) -> None:
+def test_a_folder_that_has_the_next_versions_name_is_told_at_once(root: Path) -> None:
     """It was tried for 13 seconds, and the outcome was unknown then. [ST9] [CM6]"""
-    url = tmp_path / "t"
-    mc.write(pa.table({"x": [1]}), url)
-    (url / object_names.version_name(4)).mkdir()
-    mc.write(pa.table({"x": [1]}), url)
-    with pytest.raises(StoreError, match=rf"{object_names.version_name(4)}: is a folder") as caught:
-        mc.write(pa.table({"x": [2]}), url)
-    assert type(caught.value) is StoreError
-    (url / object_names.version_name(4)).rmdir()
-    mc.write(pa.table({"x": [2]}), url)
-    assert mc.Table(url).dataset().count_rows() == 3
+    mc.write(pa.table({"x": [1]}), root)
+    (root / object_names.version_name(4)).mkdir()
+    mc.write(pa.table({"x": [1]}), root)
+    with pytest.raises(StoreError, match=rf"{object_names.version_name(4)}: is a folder", check=lambda error: type(error) is StoreError):
+        mc.write(pa.table({"x": [2]}), root)
+    (root / object_names.version_name(4)).rmdir()
+    mc.write(pa.table({"x": [2]}), root)
+    assert mc.Table(root).dataset().count_rows() == 3

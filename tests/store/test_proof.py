@@ -1,7 +1,5 @@
 """When a store is proved, and what the table remembers of it. [ST7] [ST12]"""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable
 from pathlib import Path

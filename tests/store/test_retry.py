@@ -1,7 +1,5 @@
 """How long a request is repeated. [ST14]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Through a proxy that records every request, or loses some, before a real S3 server.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import multiprocessing
@@ -274,9 +272,8 @@ def every_call(store: Store) -> list[Any]:
 
 def refusals(store: Store, kind: type[StoreError], text: str, secret: str) -> None:
     for call in every_call(store):
-        with pytest.raises(kind, match=text) as told:
+        with pytest.raises(kind, match=text, check=lambda error: secret not in str(error) and secret not in repr(error)):
             call()
-        assert secret not in str(told.value) and secret not in repr(told.value)
 
 
 @pytest.mark.thorough
@@ -390,9 +387,8 @@ def test_a_directory_bucket_is_unsafe() -> None:
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------------
-def test_a_store_and_its_options_show_no_value(place: Place) -> None:
+def test_a_store_and_its_options_show_no_value(place: Place, store: Store) -> None:
     """[SE1]"""
-    store = place.open()
     options = StorageOptions({**place.options, "client_kwargs": {"aws_session_token": "a deeper secret"}})
     for text in (repr(store), str(store.__dict__), repr(options), str(options), f"{options}", store.url, store.identity):
         assert place.options["secret"] not in text and "deeper" not in text

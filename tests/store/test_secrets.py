@@ -1,7 +1,5 @@
 """What was given to reach a store is shown nowhere, wherever in it a secret stands. [SE1]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote

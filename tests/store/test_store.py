@@ -1,7 +1,5 @@
 """One suite for every backend that commits may go through. [ST1]-[ST9]"""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import secrets
@@ -20,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.faults import processes
-from tests.kit.tables import check_table, read_ids, rows, session, write
+from tests.kit.tables import check_table, read_ids, rows, session, write, write_each
 from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreError
@@ -133,9 +131,8 @@ def test_a_deleted_name_is_free(store: Store) -> None:
 
 # --- get and put --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_kept_as_it_was_written(place: Place, name: str) -> None:
+def test_a_hostile_name_is_kept_as_it_was_written(place: Place, name: str, store: Store) -> None:
     """[LY1] [ST8]"""
-    store = place.open()
     if store.url.startswith("abfs:") and name in NOT_ON_AZURE:
         with pytest.raises(StoreError):
             store.put_if_absent(f"d/{name}", b"x")
@@ -248,10 +245,9 @@ def test_another_instance_reads_what_was_written(place: Place) -> None:
 
 
 # --- list ---------------------------------------------------------------------------------------------------------------
-def test_a_list_is_ordered_by_code_points(place: Place) -> None:
+def test_a_list_is_ordered_by_code_points(place: Place, store: Store) -> None:
     """Plain names everywhere; where the server keeps no folders, all of them: `a/` stands where its slash does, after `a!` and `a-b`,
     before `a0`; UTF-16 would order 🦆 before \ue000. [ST3]"""
-    store = place.open()
     written = ["a!", "a-b", "a/x", "a/y/z", "a0", "a", "B", "Z", "é", "\ue000", "🦆", "a.b", "a b"]
     for name in written:
         store.put(f"d/{name}" if name != "a" else "d/a_", b"")
@@ -270,9 +266,8 @@ def test_a_list_is_ordered_by_code_points(place: Place) -> None:
     assert names(store, "d/", start_from="e") == []
 
 
-def test_a_prefix_ends_where_it_says(place: Place) -> None:
+def test_a_prefix_ends_where_it_says(place: Place, store: Store) -> None:
     """Cleaning /output/dataset1 once cancelled the work of /output/dataset10. [ST3]"""
-    store = place.open()
     for name in ("t1/a", "t10/a", "t1", "t1-x/a") if not place.url.startswith("/") else ("t1/a", "t10/a", "t1-x/a"):
         store.put(name, b"")
     assert names(store, "t1/") == ["t1/a"]
@@ -408,8 +403,7 @@ def test_a_list_of_a_service_names_each_content(store: Store) -> None:
 
 def test_what_a_process_knows_of_a_table_ends_where_it_is_put_back(store: Store) -> None:
     """The newest version has the number of the known one, and another content. [RD1]"""
-    for number in range(3):
-        write(store, rows([number]))
+    write_each(store, range(3))
     before = {info.name: store.get(info.name) for info in store.list("")}
     write(store, rows([3]))
     store.delete([info.name for info in [*store.list("")]])

@@ -3,8 +3,6 @@
 Each of these once lost a row, doubled one, or showed a secret to a stranger.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
@@ -24,7 +22,7 @@ from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
-from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store import object_store as backends
 from manifestcommit.store.object_store import PART_BYTES, ObjectStore, Page
 
@@ -82,9 +80,8 @@ def test_an_empty_answer_to_a_list_is_no_empty_list(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.thorough
-def test_a_page_that_is_no_list_is_no_empty_list(place: Place, proxy: FaultProxy) -> None:
+def test_a_page_that_is_no_list_is_no_empty_list(proxy: FaultProxy, store: Store) -> None:
     """[ST3] [CM5]"""
-    store = place.open()
     store.put("x", b"")
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=200, code="Welcome"))]
     assert names(store) == ["x"]
@@ -96,18 +93,16 @@ def test_a_page_that_is_no_list_is_no_empty_list(place: Place, proxy: FaultProxy
         store.put("x", b"")
 
 
-def test_a_list_without_end_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_end_is_told(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """[ST14]"""
-    store = place.open()
     assert isinstance(store, ObjectStore)
     monkeypatch.setattr(store, "page", lambda *_: Page((), "the same"), raising=True)
     with pytest.raises(StoreError, match="again and again"):
         names(store)
 
 
-def test_a_range_that_the_store_disregards_is_cut_here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_the_store_disregards_is_cut_here(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """[ST8]"""
-    store = place.open()
     assert isinstance(store, ObjectStore)
     monkeypatch.setattr(store, "_fetch", lambda *_: (b"0123456789", 10, "tag"), raising=True)
     assert (store.get("x", 2, 4), store.get("x", 8), store.get("x"), store.get("x", 0, 99)) == (b"23", b"89", b"0123456789", b"0123456789")
@@ -158,9 +153,8 @@ def test_tenants_do_not_share_a_client() -> None:
 
 def test_options_that_are_no_mapping_are_refused_without_showing_them() -> None:
     """[SE1]"""
-    with pytest.raises(UsageError, match="is a mapping") as caught:
+    with pytest.raises(UsageError, match="is a mapping", check=lambda error: "hunter2" not in str(error)):
         open_store("s3://b/t", "secret=hunter2")  # type: ignore[arg-type]
-    assert "hunter2" not in str(caught.value)
 
 
 def test_options_that_are_changed_later_change_no_open_store() -> None:
@@ -183,9 +177,8 @@ def test_old_clients_are_dropped(s3_root: Place) -> None:
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------------
-def test_an_output_whose_completion_failed_is_not_completed_again(place: Place, proxy: FaultProxy) -> None:
+def test_an_output_whose_completion_failed_is_not_completed_again(proxy: FaultProxy, store: Store) -> None:
     """The last part was there twice. [ST2]"""
-    store = place.open()
     output = store.create_output("x")
     output.write(bytes(PART_BYTES + 1000))
     proxy.faults = [Rule(match=to("POST"), fault=Fault(kind="status_before", status=403), times=None)]
@@ -203,9 +196,8 @@ def discard_in_child(output: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_a_forked_child_does_not_end_its_parents_upload(place: Place) -> None:
+def test_a_forked_child_does_not_end_its_parents_upload(store: Store) -> None:
     """[ST2] [ST13]"""
-    store = place.open()
     output = store.create_output("x")
     output.write(bytes(2 * PART_BYTES + 1))
     with warnings.catch_warnings():

@@ -1,7 +1,5 @@
 """The history checker: right histories are explained, wrong ones are not, whatever is wrong with them. [IV1] [IV2] [IV5] [IV8] [WM4]"""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

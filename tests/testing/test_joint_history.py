@@ -1,7 +1,5 @@
 """The checker of several tables together: right histories have no contradiction, and each kind of wrong one has. [MT1] [MT11] [MT12]"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded runs of the real library are explained; runs with a rule of it broken are not. [IV1] [IV2] [KY3] [WM2]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exports of tables that are partitioned by transforms: Iceberg's readers take the transforms for their own. [EX6] [PT5]"""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables that get another partitioning: no row changes, and whatever reads or writes them goes on. [SC13] [PT4]"""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables that are partitioned by transforms: written, filtered, changed and looked after as any other. [PT4] [PT6] [PT7]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

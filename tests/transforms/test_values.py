@@ -1,7 +1,5 @@
 """The values of transforms, which are Iceberg's. [PT4] [PT5]"""
 
-from __future__ import annotations
-
 from decimal import Context, Decimal
 
 import pyarrow as pa

@@ -5,8 +5,6 @@
 prints the figures of every tenth day; with --page they are written into docs/explanation/a-month-of-upkeep.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

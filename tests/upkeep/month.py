@@ -1,7 +1,5 @@
 """Days that pass at once, for this process and for a store: a month of upkeep takes seconds."""
 
-from __future__ import annotations
-
 import shutil
 import time
 import warnings

@@ -1,7 +1,5 @@
 """`manifestcommit maintain`, and when `gc` asks. [UK1] [UK2] [SE4]"""
 
-from __future__ import annotations
-
 import itertools
 import json
 import signal

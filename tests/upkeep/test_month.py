@@ -1,7 +1,5 @@
 """A month of writers, merges, dead jobs and upkeep; upkeep that is killed, and twice at once. [UK1] [UK4] [UK5] [IV7]"""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows in the order that a table asks for: sorted on the way by compaction, each file once. [GC20] [UK2]"""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What `maintain` finds due, what it does, and what it leaves alone. [UK1] [UK2] [UK3] [UK4] [UK5]"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

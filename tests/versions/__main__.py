@@ -6,8 +6,6 @@ python -m tests.versions --turn             a third of the tests in one of them:
 python -m tests.versions --page             only rewrite the page's tables
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """The environments in which `make test-versions` runs the tests marked `versions`: Spark, Python, and the lowest of everything."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What the last run in each environment has found, and the tables of docs/reference/supported.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

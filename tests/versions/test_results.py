@@ -1,7 +1,5 @@
 """The tables of docs/reference/supported.md are those of the code and of the last runs."""
 
-from __future__ import annotations
-
 from tests.versions import results
 from tests.versions.environments import REPO, environments
 

@@ -1,7 +1,5 @@
 """`format("manifestcommit")`: what it does, and what it refuses before any task starts. [SP4] [SP5]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable
@@ -131,15 +129,11 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 
 def test_refused_where_spark_plans(spark, table: str) -> None:
     """[SP5] A message of ours, no version, no file."""
-    before, struct = everything_below(table), frame_without_jobs(spark).schema
+    before, struct = everything_below(table), spark.range(10, 12).selectExpr("id as n", "'2013-01-01' as day").schema
     for options, mode, said in REFUSED.values():
         with pytest.raises(mc.errors.ManifestCommitError, match=said):
             ManifestCommitDataSource({"path": table, **options}).writer(struct, mode == "overwrite")
     assert everything_below(table) == before
-
-
-def frame_without_jobs(spark: Any) -> Any:
-    return spark.range(10, 12).selectExpr("id as n", "'2013-01-01' as day")
 
 
 def everything_below(path: str) -> set[str]:

@@ -267,9 +267,8 @@ def test_what_a_stream_does_not_take_is_refused(root: str, name: str) -> None:
     add(root, 0)
     options, said = REFUSED[name]
     source = ManifestCommitDataSource(options_of({"path": root, **options}))
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, check=lambda error: all(each in str(error) for each in said)):
         source.streamReader(source.schema())
-    assert all(each in str(raised.value) for each in said)
 
 
 def test_a_table_without_columns_cannot_be_streamed_yet(root: str) -> None:

@@ -1,7 +1,5 @@
 """Compaction through Spark: fewer files, the same rows. [GC11] [GC16]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from concurrent.futures import ThreadPoolExecutor

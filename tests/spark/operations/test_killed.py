@@ -4,8 +4,6 @@ The same as without: tests/rows/test_killed.py. An update and a merge by clauses
 evaluates them itself. [RC8]
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

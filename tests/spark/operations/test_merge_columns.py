@@ -1,8 +1,6 @@
 """Merges and overwrites with Spark that change the table's columns, and their keys; the same as without:
 tests/rows/test_merge_columns.py. [RC12] [RC3] [RC8]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A later filter or join on partition columns prunes files, and each value is the one that the entry holds. [RD43]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
@@ -219,7 +217,6 @@ def test_what_spark_has_read_is_compared_with_the_entries(spark: Any, days: Path
     def changed(**changes: Any) -> Callable[..., Any]:
         def found(*arguments: Any) -> Any:
             folders = usual(*arguments)
-            assert folders is not None
             return type(folders)(**{"columns": folders.columns, "values": folders.values, **{k: v(folders) for k, v in changes.items()}})
 
         return found

@@ -1,7 +1,5 @@
 """A DataFrame is exactly the listed files, whatever they are called and whatever the session says. [SP4]"""
 
-from __future__ import annotations
-
 import time
 from operator import itemgetter
 from pathlib import Path
@@ -10,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField
 from pyspark.sql.types import StructType as StructOfSpark
+from tests.kit.filter_kinds import CASES, KINDS
 from tests.spark.clusters import HOSTILE
 from tests.spark.settings import setting
 
@@ -290,3 +290,38 @@ def test_a_damaged_page_is_named_by_the_task_that_reads_it(tmp_path: Path) -> No
     (group,) = reader.partitions()
     with pytest.raises(CorruptMetadataError, match=r"data file broken\.parquet is damaged"):
         list(reader.read(group))
+
+
+# --- rows that filters find ---------------------------------------------------------------------------------------------
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["own", "adopted"])
+def test_filters_at_the_extremes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """[RD7] [DF6]"""
+    table = KINDS[kind](str(tmp_path / "t"))
+    cases = [case for case in CASES if case.sql[0] in "xd"]
+    asked = [(case.sql, case.found) for case in cases] + [(case.arrow, case.found) for case in cases[::8]]
+    for condition, expected in asked:
+        found = mc.read_committed(table.url, filter=condition).select("n").collect()
+        assert {row.n for row in found} == expected, str(condition)
+
+
+# --- rows of NaN --------------------------------------------------------------------------------------------------------
+ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, float("nan"), 3.0]})
+WANTED = {"x > 5": [2], "x = double('NaN')": [2], "NOT (x <= 5)": [2], "x <=> double('NaN')": [2], "x >= 3": [2, 3]}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("writer", ["arrow", "spark", "another"])
+def test_a_filter_keeps_the_rows_of_nan(spark: Any, tmp_path: Path, writer: str) -> None:
+    """As in memory, whoever wrote the file: a job of ours from Arrow or Spark, or something else. [SP4] [RD7] [DF6]"""
+    root = tmp_path / "t"
+    if writer == "another":
+        mc.create_table(root, ROWS.schema)
+        pq.write_table(ROWS, root / "other.parquet")
+        with mc.begin(root) as job:
+            job.add_files(["other.parquet"])
+    else:
+        mc.write(ROWS if writer == "arrow" else spark.createDataFrame(ROWS.to_pylist(), "id long, x double"), root)
+    df = mc.read_committed(root, spark=spark)
+    for condition, ids in WANTED.items():
+        assert sorted(row.id for row in df.where(condition).collect()) == ids, condition

@@ -1,7 +1,5 @@
 """Every type that Spark has comes back as it was, for every reader, or is refused. [SC2] [DF5] [RD7]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path

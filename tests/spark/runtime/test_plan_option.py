@@ -1,7 +1,5 @@
 """A plan on its way into Spark's tasks is a text of which nothing is executed. [SE2]"""
 
-from __future__ import annotations
-
 import base64
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Constraints where Spark makes rows: in tasks, in streams, in merges and by SQL. [CK2]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

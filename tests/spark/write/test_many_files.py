@@ -3,8 +3,6 @@
 No session: what tasks send and what the driver makes of it is the same with and without one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

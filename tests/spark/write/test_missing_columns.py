@@ -1,7 +1,5 @@
 """Spark's ways of writing data that lacks columns of the table: nulls only where they are meant. [SC8]"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -75,7 +75,6 @@ class Run:
     def close(self) -> None:
         end(self.process)
         self.log.close()
-        assert self.process.stdout is not None
         self.process.stdout.close()
 
 

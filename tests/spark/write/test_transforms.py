@@ -1,7 +1,5 @@
 """Tables that are partitioned by transforms, written and read by Spark. [PT4] [PT7] [SP47]"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +43,8 @@ def _partitions(table: mc.Table) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_large_change_by_tasks(spark: Any, frame: Any, tmp_path: Path) -> None:
+def test_a_large_change_by_tasks(spark: Any, frame: Any, path: str) -> None:
     """Spark's own finders and rewriters keep each row in its partition. [RC1] [PT6]"""
-    path = str(tmp_path / "t")
     mc.write(frame, path, partition_by=BY)
     table = mc.Table(path)
     table.delete("user = 3", spark=spark)
