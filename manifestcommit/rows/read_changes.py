@@ -314,18 +314,9 @@ def _repeated(part: Counted, chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """These rows, each as often as it was added or removed, in batches."""
     each = part.rows.nbytes // part.rows.num_rows
     most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each)))
-    pending: list[int] = []
-    for row in chosen:
-        left = abs(part.times[row])
-        while left:
-            some = min(left, most - len(pending))
-            pending += [row] * some
-            left -= some
-            if len(pending) == most:
-                yield part.rows.take(pa.array(pending, pa.int64()))
-                pending = []
-    if pending:
-        yield part.rows.take(pa.array(pending, pa.int64()))
+    rows = itertools.chain.from_iterable(itertools.repeat(at, abs(part.times[at])) for at in chosen)
+    while some := list(itertools.islice(rows, most)):
+        yield part.rows.take(pa.array(some, pa.int64()))
 
 
 def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
