@@ -81,8 +81,6 @@ class Bucket(msgspec.Struct, kw_only=True):
     files: int
     bytes: int
     operations: Counter[str] = msgspec.field(default_factory=Counter)
-    conflicts: int = 0
-    retries: int = 0
 
 
 class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,8 +164,6 @@ class HistoryView:
                 name = "other"  # an open set: whoever writes metadata may name as many as they like
             bucket.operations[name] += 1
             self._operations[name] += 1
-            bucket.conflicts += summary.conflicts
-            bucket.retries += summary.retries
             self.conflicts += summary.conflicts
             self.retries += summary.retries
             self.commit_count += 1
