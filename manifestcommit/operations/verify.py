@@ -154,43 +154,27 @@ def _examine(
         for tally in tallies.values():
             tally.add(batch)
     if names and rows != file.metadata.num_rows:
-        yield finding(
-            "file_unreadable",
-            entry.path,
-            f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read",
-        )
+        text = f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read"
+        yield finding("file_unreadable", entry.path, text)
     for field, value in zip(partitions, entry.partition, strict=True):
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
             held = source.partitions.get(field.id, set())
-            name = ".".join(source.leaf.path) if field.id in tracked else field.name
-            yield from _check_partition(entry.path, name, held, value)
+            if others := sorted(as_text(other) for other in held - {value}):
+                name = ".".join(source.leaf.path) if field.id in tracked else field.name
+                text = (
+                    f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"
+                )
+                yield finding("file_partition_differs", entry.path, text)
     known = {leaf.id for leaf in leaves(schema)}
     for id, said in entry.columns.items():
-        leaf = tracked.get(id)
         if id not in known:
             continue  # the column was dropped: no reader reads it
-        problems = _absent(said, entry.rows) if leaf is None else tallies[id].contradictions(said)
-        name = ".".join(leaf.path) if leaf is not None else f"with the field id {id}"
+        if id in tallies:
+            name, problems = ".".join(tracked[id].path), tallies[id].contradictions(said)
+        else:  # null in every row [SC4]
+            name, problems = f"{id}, by its field id, which the file lacks", _null(said, entry.rows)
         for problem in problems:
             yield finding("statistics_false", entry.path, f"column {name}: {problem}")
-
-
-def _check_partition(
-    path: str, name: str, held: set[WireValue], value: WireValue
-) -> Iterator[VerifyFinding]:
-    others = sorted(as_text(other) for other in held - {value})
-    if others:
-        text = f"column {name} holds {', '.join(others[:3])}, its entry says {as_text(value)}"
-        yield finding("file_partition_differs", path, text)
-
-
-def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
-    """A column that the file does not have is null in every row. [SC4]"""
-    if said.nulls is not None and said.nulls != rows:
-        yield (
-            f"it is not in the file, so that all {rows:,} rows are null; its entry says "
-            f"{said.nulls:,}"
-        )
 
 
 class _Tally:
@@ -231,8 +215,7 @@ class _Tally:
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
         """What an entry wrongly says of a leaf, whose bounds may be too wide, never too narrow."""
-        if said.nulls is not None and said.nulls != self._nulls:
-            yield f"it has {self._nulls:,} nulls, its entry says {said.nulls:,}"
+        yield from _null(said, self._nulls)
         if said.nans is not None and said.nans != self._nans:
             yield f"it has {self._nans:,} NaNs, its entry says {said.nans:,}"
         low, high, type = self._low, self._high, self.leaf.type
@@ -265,6 +248,11 @@ class _Tally:
         nans = pc.sum(is_nan).as_py()
         self._nans += nans or 0
         return column.filter(pc.invert(is_nan)) if nans else column
+
+
+def _null(said: ColumnStats, nulls: int) -> Iterator[str]:
+    if said.nulls is not None and said.nulls != nulls:
+        yield f"it has {nulls:,} nulls, its entry says {said.nulls:,}"
 
 
 def _ordered(wire: WireValue, type: str) -> Any:
@@ -320,7 +308,9 @@ class Contents:
         self._live = array("q")  # the hashes of what the latest version lists
         # of the latest version; None: cannot be counted
         self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)
-        self._files = _Files(store, findings, progress) if deep else None
+        self._is_deep, self._read_files = deep, 0
+        # data files to read: at most `_AT_ONCE`, with what their entries are of
+        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
         self._reader = ManifestReader(store)
         self.files = self.bytes = 0
 
@@ -359,8 +349,7 @@ class Contents:
         if self._sums is not None:
             self._findings.add(*compare_totals(self._head, self._sums))
         self._findings.add(*self._repeated())
-        if self._files is not None:
-            self._files.finish()
+        self._examine()
 
     def _all_listed(self) -> Iterator[_Listed]:
         return (listed for known in self._listed.values() for listed in known)
@@ -427,8 +416,8 @@ class Contents:
         paths = [entry.path for entry in fresh]
         sizes = [entry.bytes for entry in fresh]
         good = self._look(hashes(paths), sizes, paths.__getitem__, snapshot.version)
-        if self._files is not None:
-            self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
+        if self._is_deep:
+            self._add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
             self._live.extend(hashes(entry.path for entry in snapshot.added))
             inlined = totals_of(snapshot.added)
@@ -461,7 +450,7 @@ class Contents:
             )
         sizes = kept.column("bytes").to_pylist()
         good = self._look(wanted, sizes, lambda at: paths[at].as_py(), listed.version)
-        for start in range(0, len(good), _AT_ONCE) if self._files is not None else ():
+        for start in range(0, len(good), _AT_ONCE) if self._is_deep else ():
             self._add_files(listed, kept.take(pa.array(good[start : start + _AT_ONCE], pa.int64())))
 
     def _add_files(self, listed: _Listed, rows: pa.Table) -> None:
@@ -473,8 +462,27 @@ class Contents:
                 "manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}"
             )
             return
-        assert self._files is not None
-        self._files.add(entries, listed.schema, listed.partition_by)
+        self._add(entries, listed.schema, listed.partition_by)
+
+    def _add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
+        for entry in entries:
+            self._waiting.append((entry, schema, partition_by))
+            if len(self._waiting) >= _AT_ONCE:
+                self._examine()
+
+    def _examine(self) -> None:
+        """Read the files that wait, a few at the same time. [RD10]"""
+        for _, problems in prefetch(
+            lambda file: examine_file(self._store, *file),
+            self._waiting,
+            threads=_READERS,
+            limit=2 * _READERS,
+        ):
+            self._findings.add(*problems.result())
+            self._read_files += 1
+            if self._read_files % 10 == 0:
+                self._say(f"reading files: {self._read_files:,} done")
+        self._waiting = []
 
     def _read(self, listed: _Listed) -> pa.Table | None:
         """The manifest as its newest version sees it; None: damaged, which is reported."""
@@ -540,35 +548,6 @@ class Contents:
 def _live(table: pa.Table, removed: int) -> pa.Table:
     """The rows of a manifest that are not removed; some may be marked that it does not have."""
     return manifest_table.live(table, removed & ((1 << table.num_rows) - 1))
-
-
-class _Files:
-    """Data files on their way through `examine_file`: a few are read at the same time, and at most
-    `_AT_ONCE` wait. [RD10]"""
-
-    def __init__(self, store: Store, findings: Findings, progress: Progress) -> None:
-        self._store, self._findings, self._say = store, findings, progress
-        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
-        self._done = 0
-
-    def add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
-        for entry in entries:
-            self._waiting.append((entry, schema, partition_by))
-            if len(self._waiting) >= _AT_ONCE:
-                self.finish()
-
-    def finish(self) -> None:
-        for _, problems in prefetch(
-            lambda item: examine_file(self._store, *item),
-            self._waiting,
-            threads=_READERS,
-            limit=2 * _READERS,
-        ):
-            self._findings.add(*problems.result())
-            self._done += 1
-            if self._done % 10 == 0:
-                self._say(f"reading files: {self._done:,} done")
-        self._waiting = []
 
 
 def reason(error: Exception) -> str:

@@ -317,9 +317,9 @@ def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monke
     for number in range(9):
         write(store, rows([number], p="inlined"))
     waited: list[int] = []
-    finish = contents_room._Files.finish
+    finish = contents_room.Contents._examine
     monkeypatch.setattr(contents_room, "_AT_ONCE", 3)
-    monkeypatch.setattr(contents_room._Files, "finish", lambda self: waited.append(len(self._waiting)) or finish(self))
+    monkeypatch.setattr(contents_room.Contents, "_examine", lambda self: waited.append(len(self._waiting)) or finish(self))
     report = verify(session(store), deep=True)
     assert report.is_sound and sum(waited) == report.files > 30 and max(waited) == 3
 
