@@ -710,29 +710,23 @@ def read_once(
     most = tuning().read_once_bytes if columns is None else _most_projected()
     if not entries.num_rows or size_of(entries) > most:
         return None
-    room, lock, wanted = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns)
+    room, lock, shown = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns).shown
 
-    def one(entry: pa.Table) -> list[pa.RecordBatch] | None:
+    def one(entry: pa.Table) -> pa.Table | None:
         nonlocal room
         held: list[pa.RecordBatch] = []
-        is_large, data = size_of(entry) > _PACK_BYTES, checked_bytes(ctx, entry)
-        for batch in batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
+        for batch in scan(ctx, snapshot, entry, columns):
             size = batch.nbytes
             with lock:
                 room -= size
             if room < 0:
                 return None
             held.append(batch)
-        return held
+        return pa.Table.from_batches(held, shown)
 
-    files: dict[str, pa.Table] = {}
-    with naming_files(ctx, snapshot, entries):
-        found = map_concurrently(ctx.store, one, each_of(entries))
-    for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
-        if batches is None:
-            return None
-        files[path] = pa.Table.from_batches(batches, wanted.shown)
-    return files
+    found = map_concurrently(ctx.store, one, each_of(entries))
+    files = dict(zip(entries.column("path").to_pylist(), found, strict=True))
+    return None if any(rows is None for rows in found) else files
 
 
 def _most_projected() -> int:
@@ -796,11 +790,9 @@ def batches_of(
     entry: pa.Table,
     data: bytes | None,
     wanted: Wanted,
-    *,
-    use_threads: bool = False,
 ) -> Batches:
     """The rows of one file, with user-visible names of columns. data: its bytes; None: another
-    program wrote it; use_threads: decode columns in parallel."""
+    program wrote it."""
     names, rows = wanted.shown.names, _batch_rows(entry)
     if data is None:
         yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
@@ -808,7 +800,8 @@ def batches_of(
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     there = {*file.schema_arrow.names}  # a column that is younger than the file is null
     chosen = [name for name in wanted.stored.names if name in there]
-    for batch in file.iter_batches(rows, columns=chosen, use_threads=use_threads):
+    is_large = size_of(entry) > _PACK_BYTES  # others are decoded beside it
+    for batch in file.iter_batches(rows, columns=chosen, use_threads=is_large):
         columns = [
             batch.column(field.name).cast(field.type)  # it may have been widened since
             if field.name in there
