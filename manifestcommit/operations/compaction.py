@@ -34,7 +34,6 @@ from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..protocol.compaction_plan import (
     DEFAULT_MAX_BYTES,
-    MAX_MANIFEST_FILES,
     Group,
     SmallFile,
     batches,
@@ -288,6 +287,7 @@ class Rewriting:
 # the result of each, in their order
 Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]
 Progress = Callable[[str], None]
+Groups = tuple[tuple[ManifestRef, ...], ...]
 _Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
 
 
@@ -324,7 +324,6 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         left_bytes: the size of their files.
         manifests_before: the number of merged manifests.
         manifests_after: the number of manifests that replace them.
-        left_manifests: manifests beyond the limit of one run.
     """
 
     version: int | None = None
@@ -340,7 +339,6 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     left_bytes: int = 0
     manifests_before: int = 0
     manifests_after: int = 0
-    left_manifests: int = 0
 
 
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,13 +355,14 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Part = tuple[Group, NewFiles]
+_NOTHING = Compaction()
 
 
 class _SoFar:
     """What a compaction has done so far. tell: gets what it does next."""
 
-    def __init__(self, ctx: TableContext, tell: Progress) -> None:
-        self._ctx, self.tell, self.done = ctx, tell, Compaction()
+    def __init__(self, ctx: TableContext, tell: Progress, done: Compaction) -> None:
+        self._ctx, self.tell, self.done = ctx, tell, done
 
     def add(self, **more: Any) -> None:
         """Count these, besides what was counted before."""
@@ -395,7 +394,7 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    groups, so_far = [], _SoFar(ctx, progress)
+    groups, so_far = [], _SoFar(ctx, progress, _NOTHING)
     for group in find_groups(ctx, ctx.open().snapshot, aim):
         if group.left:
             so_far.add(left_groups=1, left_bytes=group.bytes)
@@ -404,7 +403,7 @@ def compact(
     for batch in batches(groups, ctx.tuning.budgets):
         progress(f"rewriting: {so_far.done.groups:,} of {len(groups):,} groups done")
         _rewrite_batch(ctx, rewrite, batch, aim, so_far)
-    return _merge_manifests(ctx, so_far)
+    return merge_manifests(ctx, done=so_far.done, progress=progress)
 
 
 def find_groups(ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions) -> Iterator[Group]:
@@ -451,7 +450,7 @@ def _described_rows(
         why = "beyond max_bytes of this run" if group.left else group.reason
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
-    for refs in _manifest_groups(ctx, snapshot):
+    for refs in manifest_groups(ctx, snapshot):
         why = (
             f"{len(refs)} manifests become one"
             if len(refs) > 1
@@ -468,41 +467,53 @@ def _described_rows(
         )
 
 
-def merge_manifests(ctx: TableContext, *, progress: Progress = lambda _: None) -> Compaction:
-    """Merge small manifests and drop the entries that were removed from them; the same files stay
-    listed, with the same versions. [GC11]
-
-    One commit for each merged manifest.
-    """
-    return _merge_manifests(ctx, _SoFar(ctx, progress))
-
-
-def _merge_manifests(ctx: TableContext, so_far: _SoFar) -> Compaction:
-    written = tries = 0
-    while True:
-        head = ctx.open()
-        groups = _manifest_groups(ctx, head.snapshot)
-        if not groups or written >= MAX_MANIFEST_FILES or tries >= STARTS:
-            so_far.add(left_manifests=sum(map(len, groups)))
-            return so_far.done
-        so_far.tell(f"merging manifests: {len(groups):,} to go")
-        merged = frozenset(ref.path for ref in groups[0])
-        job = ctx.new_job(head)
-        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
-        if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
-            tries += 1
-            continue
-        so_far.committed(outcome)
-        written += sum(ref.files for ref in groups[0])
-        so_far.add(manifests_before=len(merged), manifests_after=1)
-
-
-def _manifest_groups(ctx: TableContext, snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
+def manifest_groups(ctx: TableContext, snapshot: Snapshot) -> Groups:
+    """The manifests that compaction makes one of each. [GC11]"""
     return (
         plan_manifests(snapshot.manifests, ctx.manifests.removed(snapshot), ctx.tuning.budgets)
         if snapshot.manifests
         else ()
     )
+
+
+def drop_removed(ctx: TableContext) -> int:
+    """Rewrite every manifest from which files were removed, so that the latest version names none
+    of these; returns how many were rewritten. [GC17]
+
+    A commit for each; it changes no row and conflicts with nothing.
+    """
+
+    def thinned(ctx: TableContext, snapshot: Snapshot) -> Groups:
+        removed = ctx.manifests.removed(snapshot)
+        return tuple((ref,) for ref in snapshot.manifests if removed.get(ref.path))
+
+    return merge_manifests(ctx, thinned).manifests_before
+
+
+def merge_manifests(
+    ctx: TableContext,
+    plan: Callable[[TableContext, Snapshot], Groups] = manifest_groups,
+    *,
+    done: Compaction = _NOTHING,
+    progress: Progress = lambda _: None,
+) -> Compaction:
+    """Make one manifest of each group, without the entries that were removed from them; the same
+    files stay listed, with the same versions. plan: the groups; done: what was done before. [GC11]
+
+    One commit for each merged manifest.
+    """
+    so_far, tries = _SoFar(ctx, progress, done), 0
+    while groups := plan(ctx, (head := ctx.open()).snapshot):
+        so_far.tell(f"merging manifests: {len(groups):,} to go")
+        merged = frozenset(ref.path for ref in groups[0])
+        job = ctx.new_job(head)
+        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
+        if outcome.conflict is not None and tries < STARTS:
+            tries += 1  # other commits have merged them meanwhile: plan again
+            continue
+        so_far.committed(outcome)
+        so_far.add(manifests_before=len(merged), manifests_after=1)
+    return so_far.done
 
 
 def _rewrite_batch(

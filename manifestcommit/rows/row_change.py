@@ -33,7 +33,7 @@ from ..files.writer import (
     record_batches,
 )
 from ..format import codec, manifest_table
-from ..format.change import MergeManifests, Write, as_begun, declaration
+from ..format.change import Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
 from ..format.fields import (
@@ -64,7 +64,6 @@ from ..protocol.compaction_plan import unite_ranges
 from ..protocol.conflict import Conflict
 from ..runtime.environment import (
     MUCH_BYTES,
-    STARTS,
     map_concurrently,
     map_in_batches,
     parallel_writers,
@@ -382,29 +381,6 @@ class RowChange(JointUnit):
         if self.key_record is not None:
             return measured(found_outcome(self.ctx, self.head, change), meter)
         return commit(self.ctx, self.head, change, meter=meter)
-
-
-def drop_removed(ctx: TableContext) -> int:
-    """Rewrite every manifest from which files were removed, so that the latest version names none
-    of these; returns how many were rewritten. [GC17]
-
-    A commit for each; it changes no row and conflicts with nothing.
-    """
-    rewritten = tries = 0
-    while True:
-        head = ctx.open()
-        removed = ctx.manifests.removed(head.snapshot)
-        path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
-        if path is None:
-            return rewritten
-        job = ctx.new_job(head)
-        merge = MergeManifests(job=job, birth=head.version, paths=frozenset({path}))
-        outcome = commit(ctx, head, merge)
-        if outcome.conflict is None or tries >= STARTS:
-            committed_or_raise(outcome, ctx.store.url)
-            rewritten += 1
-        else:  # another commit has merged it meanwhile: read the latest version again
-            tries += 1
 
 
 def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...]:
