@@ -4,6 +4,7 @@ for, and merges small manifests, in commits that stay. [GC11] [GC16] [GC20]
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -284,27 +285,12 @@ class Rewriting:
     plan: WritePlan
 
 
+LOG = logging.getLogger("manifestcommit.jobs")
 # the result of each, in their order
 Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]
 Progress = Callable[[str], None]
 Groups = tuple[tuple[ManifestRef, ...], ...]
 _Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
-
-
-class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of files that `compact` skipped, because another job changed the table meanwhile.
-
-    Attributes:
-        partition: the partition of the files.
-        files: how many there are.
-        rule: the rule of the conflict.
-        why: what the other job did.
-    """
-
-    partition: str
-    files: int
-    rule: str
-    why: str
 
 
 class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +305,7 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         files_after: the number of files that replace them.
         bytes_before: the size of the rewritten files.
         bytes_after: the size of the files that replace them.
-        lost: groups that were skipped, because other jobs changed the table meanwhile.
+        lost_groups: groups that were skipped, because other jobs changed the table meanwhile.
         left_groups: groups beyond the limit of one run, for the next one.
         left_bytes: the size of their files.
         manifests_before: the number of merged manifests.
@@ -334,7 +320,7 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    lost: tuple[LostGroup, ...] = ()
+    lost_groups: int = 0
     left_groups: int = 0
     left_bytes: int = 0
     manifests_before: int = 0
@@ -374,11 +360,11 @@ class _SoFar:
         self.done = msgspec.structs.replace(self.done, version=version)
         self.add(commits=1)
 
-    def lost(self, snapshot: Snapshot, parts: Sequence[_Part], rule: str, why: str) -> None:
-        """Note groups that are left as they are, and why."""
-        for group, _ in parts:
-            name, files = _name(snapshot, group.partition), len(group.paths)
-            self.add(lost=(LostGroup(partition=name, files=files, rule=rule, why=why),))
+    def lost(self, groups: int, why: str) -> None:
+        """Note that some groups are left as they are."""
+        if groups:
+            LOG.info("%r: %d groups are not rewritten: %s", self._ctx.store.url, groups, why)
+        self.add(lost_groups=groups)
 
 
 def compact(
@@ -566,7 +552,7 @@ def _rewrite_batch(
         left = _still_there(ctx, base, job, parts, so_far)
         # another kind of conflict, for example with a dropped column
         if len(left) == len(parts):
-            so_far.lost(head.snapshot, parts, outcome.conflict.rule, outcome.conflict.winner)
+            so_far.lost(len(parts), outcome.reason)
             return
         parts = left
 
@@ -595,10 +581,9 @@ def _still_there(
     gone = load_conflict_inputs(
         ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
     ).gone
-    lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
-    why = "others have removed or replaced some of its files meanwhile"
-    so_far.lost(head.snapshot, lost, "replaced_file_is_gone", why)
-    return [part for part in parts if gone.isdisjoint(part[0].paths)]
+    left = [part for part in parts if gone.isdisjoint(part[0].paths)]
+    so_far.lost(len(parts) - len(left), "others have removed or replaced files of them meanwhile")
+    return left
 
 
 def _change(
