@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, islice
@@ -254,9 +253,9 @@ def _other_time(ctx: TableContext, head: Head) -> float:
     return newest if newest > 0 else head.snapshot.committed_at / 1e6
 
 
-def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
-    """The newest version that holds the decision, by this commit or an earlier one, and the keys
-    that this commit forgets. If other gcs decide first, the choice is made again. [GC3]"""
+def commit_decision(task: GcTask) -> tuple[Snapshot, int]:
+    """The newest version that holds the decision, by this commit or an earlier one, and how many
+    keys this commit forgets. If other gcs decide first, the choice is made again. [GC3]"""
     ctx = task.ctx
     for _ in range(STARTS):
         head = settle_first(ctx, ctx.open())
@@ -269,13 +268,14 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
         if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
             found = msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
-            return found, ForgottenKeys()
+            return found, 0
         outcome = commit(ctx, head, change)
         if outcome.committed:
             assert ctx.known is not None
-            decision, forgotten = ctx.known.snapshot, ForgottenKeys()
+            decision, forgotten = ctx.known.snapshot, 0
             if change.keys_from and _has_rewritten(change, decision):
-                forgotten = _forgotten(task, head, change.keys_from)
+                known = _key_versions(ctx, head.snapshot)
+                forgotten = sum(version < change.keys_from for version in known)
             return decision, forgotten
         choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
             "condemned_file_is_live",
@@ -290,30 +290,11 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
     )
 
 
-class ForgottenKeys(NamedTuple):
-    """Keys that a gc forgets. age_s: of the newest of them, at least; None: there are none."""
-
-    number: int = 0
-    age_s: float | None = None
-
-
 def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
     """Whether the runs of keys are the change's: else no key is forgotten. [KY4]"""
     runs = change.key_runs
     paths = {run.path for run in decision.key_runs}
     return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
-
-
-def _forgotten(task: GcTask, head: Head, keys_from: int) -> ForgottenKeys:
-    store, snapshot = task.ctx.store, head.snapshot
-    versions = [version for version in _key_versions(task.ctx, snapshot) if version < keys_from]
-    newest = max(versions, default=0)
-    known = [*snapshot.dated, (head.version, snapshot.committed_at)]
-    upto_us = min(time for version, time in known if version >= newest)
-    readable = read_object(store, newest) if newest >= snapshot.expired else None
-    if readable is not None:
-        upto_us = min(upto_us, readable.snapshot.committed_at)
-    return ForgottenKeys(len(versions), round(max(0.0, task.now_s - upto_us / 1e6), 3))
 
 
 def preview(task: GcTask, head: Head) -> Horizon:
@@ -591,7 +572,6 @@ def _foreign(
 LOG = logging.getLogger("manifestcommit.jobs")
 _BATCH = 1000
 _COMPARED = 250  # listed objects that are compared together
-_NAMES_TOLD = 100
 PLAN = pa.schema(
     [("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())]
 )
@@ -619,13 +599,10 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         expired: the oldest version that is readable now.
         kept: retained objects, young ones included.
         deleted: deleted objects, by kind.
-        foreign: untracked files, which were left.
-        foreign_names: the first hundred names of them.
+        foreign: untracked files, which were left; `Table.plan_gc` names them.
         unknown: objects below `_manifest/` that this release does not know, left as well.
         keys_forgotten: how many idempotency keys this run has forgotten: a rerun of one of them
             would append its rows again.
-        keys_age_s: how long ago the newest of these was recorded, at least, in seconds; None: none
-            was forgotten.
         unsettled: paths of tables whose newest version this one has decided: they cannot be read
             without it, until something is committed there.
 
@@ -639,10 +616,8 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     kept: ObjectTotals = ObjectTotals()
     deleted: dict[str, ObjectTotals] = {}
     foreign: ObjectTotals = ObjectTotals()
-    foreign_names: tuple[str, ...] = ()
     unknown: ObjectTotals = ObjectTotals()
     keys_forgotten: int = 0
-    keys_age_s: float | None = None
     unsettled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -668,20 +643,15 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcCounts:
-    """Counts verdicts as they are made; of untracked files it keeps the first hundred names."""
+    """Counts verdicts as they are made."""
 
     def __init__(self) -> None:
         # by action and kind; all retained objects have one kind
         self.tallies: dict[tuple[str, str], ObjectTotals] = {}
-        self.foreign_names: list[str] = []
 
-    def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
+    def note(self, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
         self.add(place, 1, size_bytes)
-        names = self.foreign_names
-        if place == ("leave", "foreign") and (len(names) < _NAMES_TOLD or name < names[-1]):
-            insort(names, name)
-            del names[_NAMES_TOLD:]
 
     def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
         known = self.tallies.get(place, ObjectTotals())
@@ -705,7 +675,6 @@ class GcCounts:
                 if action == "delete"
             },
             foreign=tallies.get(("leave", "foreign"), ObjectTotals()),
-            foreign_names=tuple(self.foreign_names),
             unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
         )
 
@@ -744,13 +713,12 @@ def run(
     report = msgspec.structs.replace(
         ledger.report(ctx.store.url, horizon),
         unsettled=tuple(sorted(unsettled_partners(ctx.store, decided))),
-        keys_forgotten=forgotten.number,
-        keys_age_s=forgotten.age_s,
+        keys_forgotten=forgotten,
     )
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
-    if forgotten.age_s is not None:
-        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, *forgotten)
+    if forgotten:
+        LOG.info("%r: forgot %d keys", report.url, forgotten)
     return report
 
 
@@ -774,7 +742,7 @@ def sweep(task: GcTask, ledger: GcCounts) -> None:
             ledger.add(place, tally.count, tally.bytes)
 
 
-def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, ForgottenKeys]:
+def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, int]:
     try:
         return commit_decision(task)
     except StoreFullError as error:
@@ -890,7 +858,7 @@ def delete_exports(task: GcTask, decided: Snapshot, ledger: GcCounts) -> None:
     while some := list(islice(chosen, _BATCH)):
         task.ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:
-            ledger.note(info.name, info.size_bytes, _of_export(reason))
+            ledger.note(info.size_bytes, _of_export(reason))
 
 
 def _of_export(reason: str) -> Verdict:
@@ -910,7 +878,7 @@ def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
             continue
         if verdict.action == "leave":
-            ledger.note(info.name, info.size_bytes, verdict)
+            ledger.note(info.size_bytes, verdict)
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
@@ -948,7 +916,7 @@ def _delete_batch(
         return
     ctx.store.delete([info.name for info, _ in batch])
     for info, verdict in batch:
-        ledger.note(info.name, info.size_bytes, verdict)
+        ledger.note(info.size_bytes, verdict)
 
 
 def _unfinished(task: GcTask, horizon: Horizon) -> Iterator[tuple[Unfinished, Verdict]]:
@@ -968,7 +936,7 @@ def _discard_unfinished(task: GcTask, horizon: Horizon, ledger: GcCounts) -> Non
     try:
         for upload, verdict in _unfinished(task, horizon):
             store.discard_unfinished(upload)
-            ledger.note(upload.name, upload.size_bytes, verdict)
+            ledger.note(upload.size_bytes, verdict)
     except StoreDeniedError as error:
         LOG.warning(
             "%r: uploads that were never finished could not be listed or removed: %s",
