@@ -686,21 +686,22 @@ def read_once(
     most = tuning().read_once_bytes if columns is None else _most_projected()
     if not entries.num_rows or size_of(entries) > most:
         return None
-    room, lock, shown = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns).shown
+    room, lock, wanted = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns)
 
     def one(entry: pa.Table) -> pa.Table | None:
         nonlocal room
         held: list[pa.RecordBatch] = []
-        for batch in scan(ctx, snapshot, entry, columns):
+        for batch in batches_of(ctx, snapshot, entry, checked_bytes(ctx, entry), wanted):
             size = batch.nbytes
             with lock:
                 room -= size
             if room < 0:
                 return None
             held.append(batch)
-        return pa.Table.from_batches(held, shown)
+        return pa.Table.from_batches(held, wanted.shown)
 
-    found = map_concurrently(ctx.store, one, each_of(entries))
+    with naming_files(ctx, snapshot, entries):
+        found = map_concurrently(ctx.store, one, each_of(entries))
     files = dict(zip(entries.column("path").to_pylist(), found, strict=True))
     return None if any(rows is None for rows in found) else files
 

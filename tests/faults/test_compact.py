@@ -25,16 +25,8 @@ from manifestcommit.format.change import StreamBatch, Write
 from manifestcommit.format.evolution import drop_column, rename_column
 from manifestcommit.format.snapshot import Snapshot
 from manifestcommit.log.version_chain import open_head
-from manifestcommit.operations import alter
-from manifestcommit.operations.compaction import (
-    Compaction,
-    CompactionOptions,
-    Rewrite,
-    Rewriting,
-    compact,
-    manifest_groups,
-    merge_manifests,
-)
+from manifestcommit.operations import alter, compaction
+from manifestcommit.operations.compaction import Compaction, CompactionOptions, Rewrite, Rewriting, compact, merge_manifests
 from manifestcommit.operations.describe import trace
 from manifestcommit.operations.gc import run as gc
 from manifestcommit.operations.verify import verify
@@ -307,7 +299,7 @@ def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_bu
     set_budgets(fan_in=2)
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
     done = merge_manifests(session(before_create(store, appends)))
-    assert done.version and not manifest_groups(session(store), session(store).open().snapshot)
+    assert done.version and not compaction.manifest_groups(session(store), session(store).open().snapshot)
     write(store, rows([500], day=DAYS[0]), overwrite={"day": DAYS[0]})
     done = merge_manifests(session(before_create(store, lambda: merge_manifests(session(store)))))
     assert done.version is None, "another one has merged them all: no commit without any work"
