@@ -561,7 +561,7 @@ def reason(error: Exception) -> str:
 
 
 _AHEAD = 8
-_NAMED = 100  # versions of one gap, or left over, that are reported one by one, at most
+_NAMED = 100  # versions of one gap that are reported one by one, at most
 _REPORTED = 10_000  # findings that are kept; further ones are only counted
 
 
@@ -796,18 +796,12 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
         text = f"it is missing although the tag {tags[version]!r} keeps the version"
         findings.note("version_missing", version, text)
     left = [version for version in below if version not in tags]
-    for version in left[:_NAMED]:
+    for version in left:
         text = (
             f"it is below the oldest readable version, {head.expired}: gc has not come to "
             "it, or a writer brought it back"
         )
         findings.note("version_leftover", version, text)
-    if left[_NAMED:]:
-        text = (
-            f"with it {len(left) - _NAMED:,} more are below the oldest readable version, "
-            f"{head.expired}"
-        )
-        findings.note("version_leftover", left[_NAMED], text)
     return sorted((*inside, *(version for version in below if version in tags)), reverse=True)
 
 

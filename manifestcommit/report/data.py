@@ -53,7 +53,6 @@ class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     why: str
     together: str
-    job: str
     rows: int
     files: int
     size_bytes: int
@@ -177,7 +176,6 @@ class HistoryView:
                         author=author_text(said_of(commit)["author"])[:_TEXT],
                         why=_why(commit),
                         together=together,
-                        job=commit.job,
                         rows=summary.rows - summary.removed_rows,
                         files=summary.files - summary.removed_files,
                         size_bytes=summary.bytes - summary.removed_bytes,
