@@ -412,8 +412,6 @@ _REQUEST_BYTES = 8 << 20
 _WHOLE_BYTES = 64 << 20  # of the largest file that is held, so that its digest is compared
 _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
-_LEAST_MEMORY = 50 << 20
-_MEMORY_OF_ONE = 256 << 20  # of a writer
 # what rows of a source are written and checked by
 _SAME_IN_TRIES = ("schema", "partition_by", "constraints")
 _UNPACKED = 8  # times as many bytes as the file has
@@ -867,12 +865,6 @@ def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
     silent = pc.is_null(entries.column("sources"))
     both = (entries.filter(pc.invert(silent)), entries.filter(silent))
     return tuple(some for some in both if some.num_rows)
-
-
-def memory_of(entries: pa.Table) -> int:
-    """About how many bytes it takes at most to rewrite these files. Of each writer: a file's bytes,
-    a row group that is filled, one that is encoded, and what encoding takes."""
-    return _LEAST_MEMORY + min(_UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries)))
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:
