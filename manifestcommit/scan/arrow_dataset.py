@@ -393,15 +393,6 @@ class RenamedDataset(_NamingDataset):
     ) -> pa.Table:
         return self.to_table(columns, filter, **options).take(indices)
 
-    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().sort_by(sorting, **options))
-
-    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().join(right_dataset.to_table(), *args, **options))
-
-    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
-
     def get_fragments(self, filter: Any = None) -> Any:
         raise NotImplementedError(_ADVICE)  # fragments show a file's own column names
 
