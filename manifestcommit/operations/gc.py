@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, islice
@@ -642,45 +643,42 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return html_members(heads.items()) + html_table(("objects", "count", "bytes"), rows)
 
 
+_EXPORT = Verdict(action="keep", kind="export")
+_EXPORTED = ("keep", "export")  # where there is none, nothing is listed again
+
+
 class GcCounts:
-    """Counts verdicts as they are made."""
+    """Counts verdicts as they are made, by action and kind."""
 
     def __init__(self) -> None:
-        # by action and kind; all retained objects have one kind
-        self.tallies: dict[tuple[str, str], ObjectTotals] = {}
+        self.objects, self.bytes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
 
     def note(self, size_bytes: int, verdict: Verdict) -> None:
-        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self.add(place, 1, size_bytes)
+        place = verdict.action, verdict.kind
+        self.objects[place] += 1
+        self.bytes[place] += size_bytes
 
-    def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        known = self.tallies.get(place, ObjectTotals())
-        count, bytes = known.count + count, known.bytes + bytes
-        self.tallies[place] = ObjectTotals(count=count, bytes=bytes)
+    def totals(self, *places: tuple[str, str]) -> ObjectTotals:
+        return ObjectTotals(
+            count=sum(self.objects[each] for each in places),
+            bytes=sum(self.bytes[each] for each in places),
+        )
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
-        tallies = self.tallies
-        kept = [tallies.get(place, ObjectTotals()) for place in (("keep", ""), _EXPORTED)]
         return GcReport(
             url=url,
             version=horizon.version,
             fence=horizon.fence,
             expired=horizon.expired,
-            kept=ObjectTotals(
-                count=sum(each.count for each in kept), bytes=sum(each.bytes for each in kept)
-            ),
+            kept=self.totals(*(each for each in self.objects if each[0] == "keep")),
             deleted={
-                kind: tally
-                for (action, kind), tally in sorted(tallies.items())
+                kind: self.totals((action, kind))
+                for action, kind in sorted(self.objects)
                 if action == "delete"
             },
-            foreign=tallies.get(("leave", "foreign"), ObjectTotals()),
-            unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
+            foreign=self.totals(("leave", "foreign")),
+            unknown=self.totals(("leave", "unknown")),
         )
-
-
-_EXPORT = Verdict(action="keep", kind="export")
-_EXPORTED = ("keep", "export")  # counted apart: where there is none, nothing is listed again
 
 
 def run(
@@ -708,7 +706,7 @@ def run(
         decided, forgotten = _decide_again(task, ledger)
     export_before_deletion(ctx, decided)
     horizon = _delete_unneeded(task, decided, ledger)
-    if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.tallies:
+    if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.objects:
         delete_exports(task, decided, ledger)
     report = msgspec.structs.replace(
         ledger.report(ctx.store.url, horizon),
@@ -737,16 +735,15 @@ def sweep(task: GcTask, ledger: GcCounts) -> None:
     task.progress("deleting what an earlier gc has decided on")
     freed = GcCounts()
     _delete_unneeded(task, task.ctx.open().snapshot, freed)
-    for place, tally in freed.tallies.items():
-        if place[0] == "delete":
-            ledger.add(place, tally.count, tally.bytes)
+    for counts, of in ((ledger.objects, freed.objects), (ledger.bytes, freed.bytes)):
+        counts.update({place: of[place] for place in of if place[0] == "delete"})
 
 
 def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, int]:
     try:
         return commit_decision(task)
     except StoreFullError as error:
-        freed = sum(tally.bytes for tally in ledger.tallies.values())
+        freed = ledger.bytes.total()
         raise StoreFullError(
             f"{error}. gc writes its decision, a new version, before it deletes anything by it, "
             f"and there is no room for that. It deleted {freed:,} bytes that an earlier gc had "
@@ -869,22 +866,14 @@ def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger
     """Delete orphans as they are found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
-    kept = kept_bytes = 0  # most objects are kept
     for info, verdict in verdicts(task, horizon, reach, task.cut_s):
-        if verdict is _EXPORT:
-            ledger.add(_EXPORTED, 1, info.size_bytes)
-            continue
-        if verdict.action == "keep":
-            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-            continue
-        if verdict.action == "leave":
+        if verdict.action != "delete":
             ledger.note(info.size_bytes, verdict)
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
             _delete_batch(task.ctx, horizon, batch, ledger)
             batch = []
-    ledger.add(("keep", ""), kept, kept_bytes)
     _delete_batch(task.ctx, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
         _delete_batch(task.ctx, horizon, versions[start : start + _BATCH], ledger)
