@@ -82,12 +82,6 @@ def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.La
     return _joined([_bytes_of(column) for column in columns], rows.num_rows)
 
 
-def has_null(rows: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray:
-    """Whether a row has a null in one of these columns."""
-    none = pa.repeat(False, rows.num_rows)
-    return reduce(pc.or_, (rows.column(name).is_null() for name in names), none)
-
-
 def _joined(parts: Sequence[pa.Array], count: int) -> pa.Array:
     """The parts of each row one after another; none is the beginning of another that differs."""
     if not parts:
@@ -324,7 +318,7 @@ def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
     if not on:
         return [None] * rows.num_rows
     keys: list[bytes | None] = row_bytes(rows, on).to_pylist()
-    nulls = has_null(rows, on).to_pylist()
+    nulls = reduce(pc.or_, (rows.column(name).is_null() for name in on)).to_pylist()
     return [None if missing else key for key, missing in zip(keys, nulls, strict=True)]
 
 
