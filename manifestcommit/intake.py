@@ -409,7 +409,14 @@ def _check_features(
 
 def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], int]) -> Schema:
     """The columns, with the ids and the names in files of a column mapping."""
-    fields = tuple(map(_mapped, from_spark(struct, new_id).fields))
+    given = from_spark(struct, new_id).fields
+    for path, each in walk(given):
+        if len(path) > 1 and _physical(each) != each.name:
+            raise UsageError(
+                f"the member {show_path(path)} has another name in the files. Nothing was adopted; "
+                "write the rows to a new table"
+            )
+    fields = tuple(map(_mapped, given))
     schema = Schema(fields=fields)
     if known is not None and [field.name for field in known.fields] == [f.name for f in fields]:
         return known
@@ -418,38 +425,18 @@ def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], i
 
 
 def _mapped(field: Field) -> Field:
-    nullable, field = field.nullable, _with_ids(field)
     own = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
-    physical = field.metadata.get(f"{_MAPPED}physicalName", field.name)
-    renamed = None if physical == field.name else physical
-    return msgspec.structs.replace(field, physical=renamed, metadata=own, nullable=nullable)
-
-
-def _with_ids(field: Field) -> Field:
-    id = field.metadata.get(f"{_MAPPED}id", field.id)
-    kind = field.type
+    id, kind, physical = field.metadata.get(f"{_MAPPED}id", field.id), field.type, _physical(field)
     if isinstance(kind, StructType):
-        kind = StructType(fields=tuple(map(_member, kind.fields)))
-    elif not isinstance(kind, str) and any(
-        each.metadata.get(f"{_MAPPED}physicalName", each.name) != each.name
-        for _, each in walk((field,))
-        if each is not field
-    ):
-        raise _renamed_member(field.name)
-    return msgspec.structs.replace(field, id=id, type=kind)
+        kind = StructType(fields=tuple(map(_mapped, kind.fields)))
+    renamed = None if physical == field.name else physical
+    return msgspec.structs.replace(field, id=id, type=kind, physical=renamed, metadata=own)
 
 
-def _member(field: Field) -> Field:
-    if field.metadata.get(f"{_MAPPED}physicalName", field.name) != field.name:
-        raise _renamed_member(field.name)
-    return msgspec.structs.replace(_mapped(field), physical=None)
-
-
-def _renamed_member(name: str) -> UsageError:
-    return UsageError(
-        f"the member {name!r} of a struct has another name in the files. Nothing was adopted; "
-        "write the rows to a new table"
-    )
+def _physical(field: Field) -> str:
+    """The name in files."""
+    name: str = field.metadata.get(f"{_MAPPED}physicalName", field.name)
+    return name
 
 
 def _files(
