@@ -142,7 +142,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 57_730, "modules": 137, "loaded": 46, "lines of tests": 79_073}
+CEILINGS = {"lines": 57_358, "modules": 137, "loaded": 46, "lines of tests": 79_070}
 WALKS = {
     "append": {"modules": 27, "switches": 238, "depth": 17},
     "read": {"modules": 17, "switches": 69, "depth": 15},
