@@ -734,8 +734,8 @@ def _verify(
         say("checking constraints")
         findings.add(*_violations(ctx, head.snapshot))
     youngest, its_name = inventory.youngest
-    newest = max(list_above(store, head.version).versions, default=0)
-    if youngest > max(head.version, newest):
+    above = list_above(store, head.version).versions if youngest > head.version else ()
+    if youngest > max(above, default=head.version):
         text = (
             f"{its_name} is of a job that began when it was the newest: it was lost, and "
             "all versions since"
