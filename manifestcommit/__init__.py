@@ -35,7 +35,7 @@ _HOMES = {
     "operations.verify": "VerifyReport",
     "commits.two_phase": "JobInfo Resolution",
     "operations.adopt": "Adoption SkippedFile",
-    "operations.compaction": "Compaction LostGroup",
+    "operations.compaction": "Compaction",
     "operations.gc": "GcReport ObjectTotals",
     "operations.describe": "FileRange Lineage TableMetrics",
     "rows.row_change": "RowOutcome",
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from .job import DroppedJobWarning as DroppedJobWarning, Job as Job, begin as begin
     from .job import write as write
     from .operations.adopt import Adoption as Adoption, SkippedFile as SkippedFile
-    from .operations.compaction import Compaction as Compaction, LostGroup as LostGroup
+    from .operations.compaction import Compaction as Compaction
     from .operations.describe import FileRange as FileRange, Lineage as Lineage
     from .operations.describe import TableMetrics as TableMetrics
     from .operations.gc import GcReport as GcReport, ObjectTotals as ObjectTotals

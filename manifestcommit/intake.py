@@ -51,6 +51,7 @@ from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields
 from .format.values import arrow_type, field_id, from_array, inner_fields
 from .log.table_context import TableContext
 from .operations.adopt import ListedFile, ListedTable, Source
+from .rows.row_change import as_columns
 from .runtime.environment import map_in_batches
 from .runtime.validation import wrong
 from .store import Store
@@ -204,46 +205,22 @@ class _Files:
 
 def by_ids(batch: pa.RecordBatch, fields: Sequence[Field], mapping: NameMapping) -> pa.RecordBatch:
     """The columns of the table that rows have, with members, by the table's names. [AF4]"""
-    wanted = {field.id: field for field in fields}
-    found = {
-        wanted[id].name: _renamed(batch.column(column.name), column, wanted[id], inner or {})
-        for column, id, inner in _identified("the file", batch.schema, mapping)
-        if id in wanted
-    }
-    return pa.RecordBatch.from_pydict(found)
+    columns = _identified("the file", batch.schema, mapping)
+    there = {id: _held(column, id, inner or {}) for column, id, inner in columns}
+    return as_columns(batch, there, [field for field in fields if field.id in there])
 
 
-def _renamed(array: pa.Array, column: pa.Field, field: Field, mapping: NameMapping) -> pa.Array:
-    """The array with the names of members that the table has for their ids, without the others."""
-    inner = members(field.type)
-    children = inner_fields(column.type)
-    if not children:
-        return array
-    if array.offset:
-        array = array.take(pa.array(range(len(array))))
-    parts = [
-        (field_id(child) or mapping.get(child.name, (0, {}))[0], child, at)
-        for at, child in enumerate(children)
-    ]
-    if isinstance(field.type, StructType):
-        values = array.flatten()
-        by_id = {member.id: member for member in inner}
-        kept: dict[str, pa.Array] = {member.name: pa.nulls(len(array)) for member in inner}
-        kept |= {
-            by_id[id].name: _renamed(
-                values[at], child, by_id[id], mapping.get(child.name, (0, {}))[1]
-            )
-            for id, child, at in parts
-            if id in by_id
-        }
-        return pa.StructArray.from_arrays(list(kept.values()), list(kept), mask=array.is_null())
-    stored = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
-    new = [
-        _renamed(each, child, member, mapping.get(child.name, (0, {}))[1])
-        for each, child, member in zip(stored, children, inner, strict=True)
-    ]
-    kind = pa.MapArray if pa.types.is_map(array.type) else type(array)
-    return kind.from_arrays(array.offsets, *new, mask=array.is_null())
+def _held(column: pa.Field, id: int, mapping: NameMapping) -> Field:
+    """A column of a file with the ids that it and its members have."""
+    known = [(child, *mapping.get(child.name, (0, {}))) for child in inner_fields(column.type)]
+    inner = [_held(child, field_id(child) or named, below) for child, named, below in known]
+    kind: FieldType = "binary"  # whatever it is: values are cast to the table's type
+    if pa.types.is_struct(column.type):
+        kind = StructType(fields=tuple(inner))
+    elif inner:
+        is_map = pa.types.is_map(column.type)
+        kind = MapType(key=inner[0], value=inner[1]) if is_map else ArrayType(element=inner[0])
+    return Field(id=id, name=column.name, type=kind)
 
 
 def _stored(
@@ -432,7 +409,14 @@ def _check_features(
 
 def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], int]) -> Schema:
     """The columns, with the ids and the names in files of a column mapping."""
-    fields = tuple(map(_mapped, from_spark(struct, new_id).fields))
+    given = from_spark(struct, new_id).fields
+    for path, each in walk(given):
+        if len(path) > 1 and _physical(each) != each.name:
+            raise UsageError(
+                f"the member {show_path(path)} has another name in the files. Nothing was adopted; "
+                "write the rows to a new table"
+            )
+    fields = tuple(map(_mapped, given))
     schema = Schema(fields=fields)
     if known is not None and [field.name for field in known.fields] == [f.name for f in fields]:
         return known
@@ -441,38 +425,18 @@ def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], i
 
 
 def _mapped(field: Field) -> Field:
-    nullable, field = field.nullable, _with_ids(field)
     own = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
-    physical = field.metadata.get(f"{_MAPPED}physicalName", field.name)
-    renamed = None if physical == field.name else physical
-    return msgspec.structs.replace(field, physical=renamed, metadata=own, nullable=nullable)
-
-
-def _with_ids(field: Field) -> Field:
-    id = field.metadata.get(f"{_MAPPED}id", field.id)
-    kind = field.type
+    id, kind, physical = field.metadata.get(f"{_MAPPED}id", field.id), field.type, _physical(field)
     if isinstance(kind, StructType):
-        kind = StructType(fields=tuple(map(_member, kind.fields)))
-    elif not isinstance(kind, str) and any(
-        each.metadata.get(f"{_MAPPED}physicalName", each.name) != each.name
-        for _, each in walk((field,))
-        if each is not field
-    ):
-        raise _renamed_member(field.name)
-    return msgspec.structs.replace(field, id=id, type=kind)
+        kind = StructType(fields=tuple(map(_mapped, kind.fields)))
+    renamed = None if physical == field.name else physical
+    return msgspec.structs.replace(field, id=id, type=kind, physical=renamed, metadata=own)
 
 
-def _member(field: Field) -> Field:
-    if field.metadata.get(f"{_MAPPED}physicalName", field.name) != field.name:
-        raise _renamed_member(field.name)
-    return msgspec.structs.replace(_mapped(field), physical=None)
-
-
-def _renamed_member(name: str) -> UsageError:
-    return UsageError(
-        f"the member {name!r} of a struct has another name in the files. Nothing was adopted; "
-        "write the rows to a new table"
-    )
+def _physical(field: Field) -> str:
+    """The name in files."""
+    name: str = field.metadata.get(f"{_MAPPED}physicalName", field.name)
+    return name
 
 
 def _files(

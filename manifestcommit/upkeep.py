@@ -350,8 +350,8 @@ class _Upkeep:
         )
         budget.left_bytes = most - made.bytes_before
         parts = [f"{counted(made.files_before, 'file')} became {made.files_after:,}"]
-        if made.lost:
-            parts.append(f"others changed {counted(len(made.lost), 'group')} meanwhile")
+        if made.lost_groups:
+            parts.append(f"others changed {counted(made.lost_groups, 'group')} meanwhile")
         if made.left_groups:
             parts.append(f"{counted(made.left_groups, 'group')} left for the next call")
         return _Done("; ".join(parts), made.bytes_before)

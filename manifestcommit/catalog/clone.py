@@ -367,7 +367,7 @@ class _Cloning:
             gc.sweep(task, counts)
         if EXPORT_FORMATS in own.properties:
             gc.delete_exports(task, own, counts)
-        self._counts["deleted"] = sum(total.count for total in counts.tallies.values())
+        self._counts["deleted"] = counts.objects.total()
 
     # --- objects
 

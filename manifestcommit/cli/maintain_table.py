@@ -69,7 +69,7 @@ def _compact(options: argparse.Namespace) -> None:
         return
     with Steps() as steps:
         made = table.compact(**which, progress=steps)
-    found = made.version or made.lost or made.left_groups or made.left_manifests
+    found = made.version or made.lost_groups or made.left_groups
     nothing = "no small files or manifests that could become fewer were found"
     show(
         options,

@@ -626,7 +626,7 @@ def _from_zero(offsets: pa.Array, first: int) -> pa.Array:
 def refit(array: pa.Array, target: pa.DataType, *fits: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """A list or a map as `target`: each of these makes its values, or its keys and its values, of
     those of the array."""
-    raw, is_of_pairs = array.offsets, pa.types.is_map(target)
+    raw, is_of_pairs = array.offsets.cast(pa.int32()), pa.types.is_map(target)
     first, last = raw[0].as_py(), raw[-1].as_py()
     offsets = pc.subtract(raw, pa.scalar(first, pa.int32()))
     if array.null_count:

@@ -4,6 +4,7 @@ for, and merges small manifests, in commits that stay. [GC11] [GC16] [GC20]
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -34,7 +35,6 @@ from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
 from ..protocol.compaction_plan import (
     DEFAULT_MAX_BYTES,
-    MAX_MANIFEST_FILES,
     Group,
     SmallFile,
     batches,
@@ -285,26 +285,12 @@ class Rewriting:
     plan: WritePlan
 
 
+LOG = logging.getLogger("manifestcommit.jobs")
 # the result of each, in their order
 Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]
 Progress = Callable[[str], None]
+Groups = tuple[tuple[ManifestRef, ...], ...]
 _Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
-
-
-class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of files that `compact` skipped, because another job changed the table meanwhile.
-
-    Attributes:
-        partition: the partition of the files.
-        files: how many there are.
-        rule: the rule of the conflict.
-        why: what the other job did.
-    """
-
-    partition: str
-    files: int
-    rule: str
-    why: str
 
 
 class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -319,12 +305,11 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         files_after: the number of files that replace them.
         bytes_before: the size of the rewritten files.
         bytes_after: the size of the files that replace them.
-        lost: groups that were skipped, because other jobs changed the table meanwhile.
+        lost_groups: groups that were skipped, because other jobs changed the table meanwhile.
         left_groups: groups beyond the limit of one run, for the next one.
         left_bytes: the size of their files.
         manifests_before: the number of merged manifests.
         manifests_after: the number of manifests that replace them.
-        left_manifests: manifests beyond the limit of one run.
     """
 
     version: int | None = None
@@ -335,12 +320,11 @@ class Compaction(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    lost: tuple[LostGroup, ...] = ()
+    lost_groups: int = 0
     left_groups: int = 0
     left_bytes: int = 0
     manifests_before: int = 0
     manifests_after: int = 0
-    left_manifests: int = 0
 
 
 class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,13 +341,14 @@ class CompactionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Part = tuple[Group, NewFiles]
+_NOTHING = Compaction()
 
 
 class _SoFar:
     """What a compaction has done so far. tell: gets what it does next."""
 
-    def __init__(self, ctx: TableContext, tell: Progress) -> None:
-        self._ctx, self.tell, self.done = ctx, tell, Compaction()
+    def __init__(self, ctx: TableContext, tell: Progress, done: Compaction) -> None:
+        self._ctx, self.tell, self.done = ctx, tell, done
 
     def add(self, **more: Any) -> None:
         """Count these, besides what was counted before."""
@@ -375,11 +360,11 @@ class _SoFar:
         self.done = msgspec.structs.replace(self.done, version=version)
         self.add(commits=1)
 
-    def lost(self, snapshot: Snapshot, parts: Sequence[_Part], rule: str, why: str) -> None:
-        """Note groups that are left as they are, and why."""
-        for group, _ in parts:
-            name, files = _name(snapshot, group.partition), len(group.paths)
-            self.add(lost=(LostGroup(partition=name, files=files, rule=rule, why=why),))
+    def lost(self, groups: int, why: str) -> None:
+        """Note that some groups are left as they are."""
+        if groups:
+            LOG.info("%r: %d groups are not rewritten: %s", self._ctx.store.url, groups, why)
+        self.add(lost_groups=groups)
 
 
 def compact(
@@ -395,7 +380,7 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    groups, so_far = [], _SoFar(ctx, progress)
+    groups, so_far = [], _SoFar(ctx, progress, _NOTHING)
     for group in find_groups(ctx, ctx.open().snapshot, aim):
         if group.left:
             so_far.add(left_groups=1, left_bytes=group.bytes)
@@ -404,7 +389,7 @@ def compact(
     for batch in batches(groups, ctx.tuning.budgets):
         progress(f"rewriting: {so_far.done.groups:,} of {len(groups):,} groups done")
         _rewrite_batch(ctx, rewrite, batch, aim, so_far)
-    return _merge_manifests(ctx, so_far)
+    return merge_manifests(ctx, done=so_far.done, progress=progress)
 
 
 def find_groups(ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions) -> Iterator[Group]:
@@ -451,7 +436,7 @@ def _described_rows(
         why = "beyond max_bytes of this run" if group.left else group.reason
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
-    for refs in _manifest_groups(ctx, snapshot):
+    for refs in manifest_groups(ctx, snapshot):
         why = (
             f"{len(refs)} manifests become one"
             if len(refs) > 1
@@ -468,41 +453,53 @@ def _described_rows(
         )
 
 
-def merge_manifests(ctx: TableContext, *, progress: Progress = lambda _: None) -> Compaction:
-    """Merge small manifests and drop the entries that were removed from them; the same files stay
-    listed, with the same versions. [GC11]
-
-    One commit for each merged manifest.
-    """
-    return _merge_manifests(ctx, _SoFar(ctx, progress))
-
-
-def _merge_manifests(ctx: TableContext, so_far: _SoFar) -> Compaction:
-    written = tries = 0
-    while True:
-        head = ctx.open()
-        groups = _manifest_groups(ctx, head.snapshot)
-        if not groups or written >= MAX_MANIFEST_FILES or tries >= STARTS:
-            so_far.add(left_manifests=sum(map(len, groups)))
-            return so_far.done
-        so_far.tell(f"merging manifests: {len(groups):,} to go")
-        merged = frozenset(ref.path for ref in groups[0])
-        job = ctx.new_job(head)
-        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
-        if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
-            tries += 1
-            continue
-        so_far.committed(outcome)
-        written += sum(ref.files for ref in groups[0])
-        so_far.add(manifests_before=len(merged), manifests_after=1)
-
-
-def _manifest_groups(ctx: TableContext, snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
+def manifest_groups(ctx: TableContext, snapshot: Snapshot) -> Groups:
+    """The manifests that compaction makes one of each. [GC11]"""
     return (
         plan_manifests(snapshot.manifests, ctx.manifests.removed(snapshot), ctx.tuning.budgets)
         if snapshot.manifests
         else ()
     )
+
+
+def drop_removed(ctx: TableContext) -> int:
+    """Rewrite every manifest from which files were removed, so that the latest version names none
+    of these; returns how many were rewritten. [GC17]
+
+    A commit for each; it changes no row and conflicts with nothing.
+    """
+
+    def thinned(ctx: TableContext, snapshot: Snapshot) -> Groups:
+        removed = ctx.manifests.removed(snapshot)
+        return tuple((ref,) for ref in snapshot.manifests if removed.get(ref.path))
+
+    return merge_manifests(ctx, thinned).manifests_before
+
+
+def merge_manifests(
+    ctx: TableContext,
+    plan: Callable[[TableContext, Snapshot], Groups] = manifest_groups,
+    *,
+    done: Compaction = _NOTHING,
+    progress: Progress = lambda _: None,
+) -> Compaction:
+    """Make one manifest of each group, without the entries that were removed from them; the same
+    files stay listed, with the same versions. plan: the groups; done: what was done before. [GC11]
+
+    One commit for each merged manifest.
+    """
+    so_far, tries = _SoFar(ctx, progress, done), 0
+    while groups := plan(ctx, (head := ctx.open()).snapshot):
+        so_far.tell(f"merging manifests: {len(groups):,} to go")
+        merged = frozenset(ref.path for ref in groups[0])
+        job = ctx.new_job(head)
+        outcome = commit(ctx, head, MergeManifests(job=job, birth=head.version, paths=merged))
+        if outcome.conflict is not None and tries < STARTS:
+            tries += 1  # other commits have merged them meanwhile: plan again
+            continue
+        so_far.committed(outcome)
+        so_far.add(manifests_before=len(merged), manifests_after=1)
+    return so_far.done
 
 
 def _rewrite_batch(
@@ -555,7 +552,7 @@ def _rewrite_batch(
         left = _still_there(ctx, base, job, parts, so_far)
         # another kind of conflict, for example with a dropped column
         if len(left) == len(parts):
-            so_far.lost(head.snapshot, parts, outcome.conflict.rule, outcome.conflict.winner)
+            so_far.lost(len(parts), outcome.reason)
             return
         parts = left
 
@@ -584,10 +581,9 @@ def _still_there(
     gone = load_conflict_inputs(
         ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
     ).gone
-    lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
-    why = "others have removed or replaced some of its files meanwhile"
-    so_far.lost(head.snapshot, lost, "replaced_file_is_gone", why)
-    return [part for part in parts if gone.isdisjoint(part[0].paths)]
+    left = [part for part in parts if gone.isdisjoint(part[0].paths)]
+    so_far.lost(len(parts) - len(left), "others have removed or replaced files of them meanwhile")
+    return left
 
 
 def _change(

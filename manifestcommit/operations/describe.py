@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from ..log.table_context import Step, TableContext, export_lags, gate, steps
 from ..log.version_chain import Head, read_version
 from ..protocol.conflict import describe_touch
 from ..protocol.joint_outcome import share_of
-from ..runtime.validation import to_datetime
+from ..runtime.validation import to_datetime, wrong
 from ..scan import planning
 
 
@@ -136,9 +136,16 @@ def values(struct: msgspec.Struct) -> dict[str, Any]:
 
 # Traces positions of a source: the version that added one, and the files that hold it. [RD9]
 
-# path, the version that added the file, its job, its source ranges
-_Listed = tuple[str, int, str, tuple[SourceRange, ...]]
 _Commits = frozenset[tuple[int, str]]  # version, job
+
+
+class _File(NamedTuple):
+    """A live file. version: that added it."""
+
+    path: str
+    version: int
+    job: str
+    ranges: tuple[SourceRange, ...]
 
 
 class FileRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,22 +211,26 @@ def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
             f"source {source!r} has texts as positions, which have no order: which file "
             "holds one cannot be known"
         )
-    entries = tuple(_entries(ctx, snapshot))
-    holding = tuple(_holding(entries, source, position))
+    files = _files(ctx, snapshot)
+    holding = [
+        (file, span) for file in files for span in file.ranges if _holds(span, source, position)
+    ]
     if holding:  # they may hold what is read again after a rewind
-        ranges = tuple(span for span, _ in holding)
-        newest = max(span.version for span in ranges)
-        commits = frozenset((newest, job) for span, job in holding if span.version == newest)
+        newest = max(file.version for file, _ in holding)
+        commits = frozenset((newest, file.job) for file, _ in holding if file.version == newest)
         step = _brought_by(ctx, head, source, position, commits)
-        version = newest if step is None else step.version
         silent = _brought(
-            entries, commits if step is None else commits | {(step.version, step.commit.job)}
+            files, commits if step is None else commits | {(step.version, step.commit.job)}
+        )
+        ranges = (
+            FileRange(path=file.path, version=file.version, start=span.start, end=span.end)
+            for file, span in holding
         )
         return Lineage(
             source=source,
             position=position,
-            version=version,
-            **_said_of(step),
+            version=newest if step is None else step.version,
+            **({} if step is None else said_of(step.commit)),
             files=(*ranges, *silent),
             exact=not silent,
         )
@@ -230,14 +241,13 @@ def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
     step = _moved_over(ctx, head, source, position)
     if step is None:
         return None
-    files = _brought(entries, frozenset({(step.version, step.commit.job)}))
     return Lineage(
-        source=source, position=position, version=step.version, files=files, **_said_of(step)
+        source=source,
+        position=position,
+        version=step.version,
+        files=_brought(files, frozenset({(step.version, step.commit.job)})),
+        **said_of(step.commit),
     )
-
-
-def _said_of(step: Step | None) -> dict[str, Any]:
-    return {} if step is None else said_of(step.commit)
 
 
 def _moved_over(ctx: TableContext, head: Head, source: str, position: int) -> Step | None:
@@ -272,37 +282,28 @@ def _brought_by(
     return None if own is None else Step(version=version, commit=own, start=None, end=None)
 
 
-def _holding(
-    entries: Iterable[_Listed], source: str, position: int
-) -> Iterator[tuple[FileRange, str]]:
-    for path, version, job, ranges in entries:
-        for span in ranges:
-            begins = span.start is None or (isinstance(span.start, int) and span.start <= position)
-            if (
-                span.source == source
-                and begins
-                and isinstance(span.end, int)
-                and position < span.end
-            ):
-                yield FileRange(path=path, version=version, start=span.start, end=span.end), job
+def _holds(span: SourceRange, source: str, position: int) -> bool:
+    begins = span.start is None or (isinstance(span.start, int) and span.start <= position)
+    return span.source == source and begins and isinstance(span.end, int) and position < span.end
 
 
-def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, ...]:
+def _brought(files: Iterable[_File], commits: _Commits) -> tuple[FileRange, ...]:
     """The live files of these commits without ranges; others hold no other ranges. [OB8]"""
     return tuple(
-        FileRange(path=path, version=added)
-        for path, added, job, ranges in entries
-        if (added, job) in commits and not ranges
+        FileRange(path=file.path, version=file.version)
+        for file in files
+        if (file.version, file.job) in commits and not file.ranges
     )
 
 
-def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
+def _files(ctx: TableContext, snapshot: Snapshot) -> list[_File]:
     table = planning.entries_table(ctx, snapshot)
     names = ("path", "added", "job", "sources")
-    for path, added, job, ranges in zip(
-        *(table.column(name).to_pylist() for name in names), strict=True
-    ):
-        yield path, added, job, manifest_table.source_ranges(ranges)
+    rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return [
+        _File(path, version, job, manifest_table.source_ranges(ranges))
+        for path, version, job, ranges in rows
+    ]
 
 
 def unknown_source(ctx: TableContext, snapshot: Snapshot, source: str) -> str:
@@ -433,25 +434,12 @@ def _age_s(now_us: int, since_s: float) -> float:
     return round(max(0.0, now_us / 1e6 - since_s), 3)
 
 
-def _check_ends(ends: Mapping[str, Any]) -> dict[str, int | str]:
-    if not isinstance(ends, Mapping):
-        raise UsageError(
-            f'ends maps a source to its end, such as {{"topic:0": 12345}}; it is no '
-            f"{type(ends).__qualname__}"
-        )
-    for source, end in ends.items():
-        if not is_text(source):
-            raise UsageError(
-                f"ends maps a source to a whole number or a text; {shown(source)} is not the "
-                "name of a source"
-            )
-        if (
-            isinstance(end, bool)
-            or not isinstance(end, int | str)
-            or (isinstance(end, int) and end.bit_length() > 63)
-        ):
-            raise UsageError(
-                "ends maps a source to a whole number of 64 bits, or to a text; "
-                f"{shown(source)} has {shown(end)}"
-            )
-    return dict(ends)
+def _check_ends(ends: Any) -> dict[str, int | str]:
+    """The ends; UsageError for what is no mapping of sources to them."""
+    given = ends.items() if isinstance(ends, Mapping) else [(None, ends)]
+    for source, end in given:
+        is_number = isinstance(end, int) and not isinstance(end, bool) and end.bit_length() <= 63
+        if not is_text(source) or not (is_number or isinstance(end, str)):
+            expected = "a mapping of sources to whole numbers of 64 bits, or to texts"
+            raise wrong("ends", ends, expected, '{"topic:0": 12345}')
+    return dict(given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress, islice
@@ -254,9 +254,9 @@ def _other_time(ctx: TableContext, head: Head) -> float:
     return newest if newest > 0 else head.snapshot.committed_at / 1e6
 
 
-def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
-    """The newest version that holds the decision, by this commit or an earlier one, and the keys
-    that this commit forgets. If other gcs decide first, the choice is made again. [GC3]"""
+def commit_decision(task: GcTask) -> tuple[Snapshot, int]:
+    """The newest version that holds the decision, by this commit or an earlier one, and how many
+    keys this commit forgets. If other gcs decide first, the choice is made again. [GC3]"""
     ctx = task.ctx
     for _ in range(STARTS):
         head = settle_first(ctx, ctx.open())
@@ -269,13 +269,14 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
         if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
             found = msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
-            return found, ForgottenKeys()
+            return found, 0
         outcome = commit(ctx, head, change)
         if outcome.committed:
             assert ctx.known is not None
-            decision, forgotten = ctx.known.snapshot, ForgottenKeys()
+            decision, forgotten = ctx.known.snapshot, 0
             if change.keys_from and _has_rewritten(change, decision):
-                forgotten = _forgotten(task, head, change.keys_from)
+                known = _key_versions(ctx, head.snapshot)
+                forgotten = sum(version < change.keys_from for version in known)
             return decision, forgotten
         choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
             "condemned_file_is_live",
@@ -290,30 +291,11 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, ForgottenKeys]:
     )
 
 
-class ForgottenKeys(NamedTuple):
-    """Keys that a gc forgets. age_s: of the newest of them, at least; None: there are none."""
-
-    number: int = 0
-    age_s: float | None = None
-
-
 def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
     """Whether the runs of keys are the change's: else no key is forgotten. [KY4]"""
     runs = change.key_runs
     paths = {run.path for run in decision.key_runs}
     return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
-
-
-def _forgotten(task: GcTask, head: Head, keys_from: int) -> ForgottenKeys:
-    store, snapshot = task.ctx.store, head.snapshot
-    versions = [version for version in _key_versions(task.ctx, snapshot) if version < keys_from]
-    newest = max(versions, default=0)
-    known = [*snapshot.dated, (head.version, snapshot.committed_at)]
-    upto_us = min(time for version, time in known if version >= newest)
-    readable = read_object(store, newest) if newest >= snapshot.expired else None
-    if readable is not None:
-        upto_us = min(upto_us, readable.snapshot.committed_at)
-    return ForgottenKeys(len(versions), round(max(0.0, task.now_s - upto_us / 1e6), 3))
 
 
 def preview(task: GcTask, head: Head) -> Horizon:
@@ -591,7 +573,6 @@ def _foreign(
 LOG = logging.getLogger("manifestcommit.jobs")
 _BATCH = 1000
 _COMPARED = 250  # listed objects that are compared together
-_NAMES_TOLD = 100
 PLAN = pa.schema(
     [("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())]
 )
@@ -619,13 +600,10 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         expired: the oldest version that is readable now.
         kept: retained objects, young ones included.
         deleted: deleted objects, by kind.
-        foreign: untracked files, which were left.
-        foreign_names: the first hundred names of them.
+        foreign: untracked files, which were left; `Table.plan_gc` names them.
         unknown: objects below `_manifest/` that this release does not know, left as well.
         keys_forgotten: how many idempotency keys this run has forgotten: a rerun of one of them
             would append its rows again.
-        keys_age_s: how long ago the newest of these was recorded, at least, in seconds; None: none
-            was forgotten.
         unsettled: paths of tables whose newest version this one has decided: they cannot be read
             without it, until something is committed there.
 
@@ -639,10 +617,8 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     kept: ObjectTotals = ObjectTotals()
     deleted: dict[str, ObjectTotals] = {}
     foreign: ObjectTotals = ObjectTotals()
-    foreign_names: tuple[str, ...] = ()
     unknown: ObjectTotals = ObjectTotals()
     keys_forgotten: int = 0
-    keys_age_s: float | None = None
     unsettled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -659,51 +635,42 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return line("GcReport", members.items())
 
 
+_EXPORT = Verdict(action="keep", kind="export")
+_EXPORTED = ("keep", "export")  # where there is none, nothing is listed again
+
+
 class GcCounts:
-    """Counts verdicts as they are made; of untracked files it keeps the first hundred names."""
+    """Counts verdicts as they are made, by action and kind."""
 
     def __init__(self) -> None:
-        # by action and kind; all retained objects have one kind
-        self.tallies: dict[tuple[str, str], ObjectTotals] = {}
-        self.foreign_names: list[str] = []
+        self.objects, self.bytes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
 
-    def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
-        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self.add(place, 1, size_bytes)
-        names = self.foreign_names
-        if place == ("leave", "foreign") and (len(names) < _NAMES_TOLD or name < names[-1]):
-            insort(names, name)
-            del names[_NAMES_TOLD:]
+    def note(self, size_bytes: int, verdict: Verdict) -> None:
+        place = verdict.action, verdict.kind
+        self.objects[place] += 1
+        self.bytes[place] += size_bytes
 
-    def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        known = self.tallies.get(place, ObjectTotals())
-        count, bytes = known.count + count, known.bytes + bytes
-        self.tallies[place] = ObjectTotals(count=count, bytes=bytes)
+    def totals(self, *places: tuple[str, str]) -> ObjectTotals:
+        return ObjectTotals(
+            count=sum(self.objects[each] for each in places),
+            bytes=sum(self.bytes[each] for each in places),
+        )
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
-        tallies = self.tallies
-        kept = [tallies.get(place, ObjectTotals()) for place in (("keep", ""), _EXPORTED)]
         return GcReport(
             url=url,
             version=horizon.version,
             fence=horizon.fence,
             expired=horizon.expired,
-            kept=ObjectTotals(
-                count=sum(each.count for each in kept), bytes=sum(each.bytes for each in kept)
-            ),
+            kept=self.totals(*(each for each in self.objects if each[0] == "keep")),
             deleted={
-                kind: tally
-                for (action, kind), tally in sorted(tallies.items())
+                kind: self.totals((action, kind))
+                for action, kind in sorted(self.objects)
                 if action == "delete"
             },
-            foreign=tallies.get(("leave", "foreign"), ObjectTotals()),
-            foreign_names=tuple(self.foreign_names),
-            unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
+            foreign=self.totals(("leave", "foreign")),
+            unknown=self.totals(("leave", "unknown")),
         )
-
-
-_EXPORT = Verdict(action="keep", kind="export")
-_EXPORTED = ("keep", "export")  # counted apart: where there is none, nothing is listed again
 
 
 def run(
@@ -731,18 +698,17 @@ def run(
         decided, forgotten = _decide_again(task, ledger)
     export_before_deletion(ctx, decided)
     horizon = _delete_unneeded(task, decided, ledger)
-    if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.tallies:
+    if EXPORT_FORMATS in decided.properties or _EXPORTED in ledger.objects:
         delete_exports(task, decided, ledger)
     report = msgspec.structs.replace(
         ledger.report(ctx.store.url, horizon),
         unsettled=tuple(sorted(unsettled_partners(ctx.store, decided))),
-        keys_forgotten=forgotten.number,
-        keys_age_s=forgotten.age_s,
+        keys_forgotten=forgotten,
     )
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
-    if forgotten.age_s is not None:
-        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, *forgotten)
+    if forgotten:
+        LOG.info("%r: forgot %d keys", report.url, forgotten)
     return report
 
 
@@ -761,16 +727,15 @@ def sweep(task: GcTask, ledger: GcCounts) -> None:
     task.progress("deleting what an earlier gc has decided on")
     freed = GcCounts()
     _delete_unneeded(task, task.ctx.open().snapshot, freed)
-    for place, tally in freed.tallies.items():
-        if place[0] == "delete":
-            ledger.add(place, tally.count, tally.bytes)
+    for counts, of in ((ledger.objects, freed.objects), (ledger.bytes, freed.bytes)):
+        counts.update({place: of[place] for place in of if place[0] == "delete"})
 
 
-def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, ForgottenKeys]:
+def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, int]:
     try:
         return commit_decision(task)
     except StoreFullError as error:
-        freed = sum(tally.bytes for tally in ledger.tallies.values())
+        freed = ledger.bytes.total()
         raise StoreFullError(
             f"{error}. gc writes its decision, a new version, before it deletes anything by it, "
             f"and there is no room for that. It deleted {freed:,} bytes that an earlier gc had "
@@ -882,7 +847,7 @@ def delete_exports(task: GcTask, decided: Snapshot, ledger: GcCounts) -> None:
     while some := list(islice(chosen, _BATCH)):
         task.ctx.store.delete([info.name for info, _ in some])
         for info, reason in some:
-            ledger.note(info.name, info.size_bytes, _of_export(reason))
+            ledger.note(info.size_bytes, _of_export(reason))
 
 
 def _of_export(reason: str) -> Verdict:
@@ -893,22 +858,14 @@ def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger
     """Delete orphans as they are found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
-    kept = kept_bytes = 0  # most objects are kept
     for info, verdict in verdicts(task, horizon, reach, task.cut_s):
-        if verdict is _EXPORT:
-            ledger.add(_EXPORTED, 1, info.size_bytes)
-            continue
-        if verdict.action == "keep":
-            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
-            continue
-        if verdict.action == "leave":
-            ledger.note(info.name, info.size_bytes, verdict)
+        if verdict.action != "delete":
+            ledger.note(info.size_bytes, verdict)
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
             _delete_batch(task.ctx, horizon, batch, ledger)
             batch = []
-    ledger.add(("keep", ""), kept, kept_bytes)
     _delete_batch(task.ctx, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
         _delete_batch(task.ctx, horizon, versions[start : start + _BATCH], ledger)
@@ -940,7 +897,7 @@ def _delete_batch(
         return
     ctx.store.delete([info.name for info, _ in batch])
     for info, verdict in batch:
-        ledger.note(info.name, info.size_bytes, verdict)
+        ledger.note(info.size_bytes, verdict)
 
 
 def _unfinished(task: GcTask, horizon: Horizon) -> Iterator[tuple[Unfinished, Verdict]]:
@@ -960,7 +917,7 @@ def _discard_unfinished(task: GcTask, horizon: Horizon, ledger: GcCounts) -> Non
     try:
         for upload, verdict in _unfinished(task, horizon):
             store.discard_unfinished(upload)
-            ledger.note(upload.name, upload.size_bytes, verdict)
+            ledger.note(upload.size_bytes, verdict)
     except StoreDeniedError as error:
         LOG.warning(
             "%r: uploads that were never finished could not be listed or removed: %s",

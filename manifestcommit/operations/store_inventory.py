@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, islice
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -129,7 +129,6 @@ _CLASSES: tuple[tuple[str, str] | None, ...] = (
     ("untracked_parquet", "Parquet files that no version lists and no job of this table wrote"),
 )
 _SEEN, _ORPHAN, _UNLISTED, _FOREIGN, _OTHER_TABLE, _PROBE, _PARQUET = range(len(_CLASSES))
-_PARQUET_NAMED = 20  # untracked Parquet files that are reported by name, at most
 _NAMED = 100  # strange names that are reported one by one, at most
 _JOBS = 4096  # jobs whose class is cached
 _ROOM = f"{object_names.ROOM}/"
@@ -153,7 +152,7 @@ class Inventory:
         self.versions: list[int] = []
         self.findings: list[VerifyFinding] = []
         self.youngest = (0, "")
-        self._store, self._horizon = store, horizon_of(head)
+        self._horizon = horizon_of(head)
         self._strange = 0
         self._of_jobs: dict[str, int] = {}
         hashed_names, sizes, own, classes = array("q"), array("q"), array("q"), bytearray()
@@ -211,23 +210,8 @@ class Inventory:
             if described is not None and count:
                 kind, what = described
                 size = pc.sum(sizes.filter(of_it)).as_py()
-                text = f"{what}: {count:,} of {size:,} bytes together"
-                if number == _PARQUET:
-                    text += f"; {self._names_of(in_arrow(self._hashes).filter(of_it), count)}"
-                missing.append(finding(kind, "", text))
+                missing.append(finding(kind, "", f"{what}: {count:,} of {size:,} bytes together"))
         return missing
-
-    def _names_of(self, wanted: pa.Array, count: int) -> str:
-        """The first names of these objects. Names are not kept, so this takes one more listing if
-        there is something to name."""
-        names, objects = list[str](), self._store.list("")
-        while len(names) < _PARQUET_NAMED and (
-            some := [info.name for info in islice(objects, _EVERY)]
-        ):
-            names += compress(some, pc.is_in(in_arrow(hashes(some)), wanted).to_pylist())
-        names = names[:_PARQUET_NAMED]
-        more = f", and {count - len(names):,} more" if count > len(names) else ""
-        return ", ".join(map(repr, names)) + more
 
     def _class_of(self, name: str) -> int:
         """Like `_classify`. All that a job of this table wrote where data files lie is of one

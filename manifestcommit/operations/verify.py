@@ -154,43 +154,25 @@ def _examine(
         for tally in tallies.values():
             tally.add(batch)
     if names and rows != file.metadata.num_rows:
-        yield finding(
-            "file_unreadable",
-            entry.path,
-            f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read",
-        )
+        text = f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read"
+        yield finding("file_unreadable", entry.path, text)
     for field, value in zip(partitions, entry.partition, strict=True):
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
             held = source.partitions.get(field.id, set())
-            name = ".".join(source.leaf.path) if field.id in tracked else field.name
-            yield from _check_partition(entry.path, name, held, value)
+            if others := sorted(shown(other) for other in held - {value}):
+                name = ".".join(source.leaf.path) if field.id in tracked else field.name
+                text = f"column {name} holds {', '.join(others[:3])}, its entry says {shown(value)}"
+                yield finding("file_partition_differs", entry.path, text)
     known = {leaf.id for leaf in leaves(schema)}
     for id, said in entry.columns.items():
-        leaf = tracked.get(id)
         if id not in known:
             continue  # the column was dropped: no reader reads it
-        problems = _absent(said, entry.rows) if leaf is None else tallies[id].contradictions(said)
-        name = ".".join(leaf.path) if leaf is not None else f"with the field id {id}"
+        if id in tallies:
+            name, problems = ".".join(tracked[id].path), tallies[id].contradictions(said)
+        else:  # null in every row [SC4]
+            name, problems = f"{id}, by its field id, which the file lacks", _null(said, entry.rows)
         for problem in problems:
             yield finding("statistics_false", entry.path, f"column {name}: {problem}")
-
-
-def _check_partition(
-    path: str, name: str, held: set[WireValue], value: WireValue
-) -> Iterator[VerifyFinding]:
-    others = sorted(shown(other) for other in held - {value})
-    if others:
-        text = f"column {name} holds {', '.join(others[:3])}, its entry says {shown(value)}"
-        yield finding("file_partition_differs", path, text)
-
-
-def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
-    """A column that the file does not have is null in every row. [SC4]"""
-    if said.nulls is not None and said.nulls != rows:
-        yield (
-            f"it is not in the file, so that all {rows:,} rows are null; its entry says "
-            f"{said.nulls:,}"
-        )
 
 
 class _Tally:
@@ -231,8 +213,7 @@ class _Tally:
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
         """What an entry wrongly says of a leaf, whose bounds may be too wide, never too narrow."""
-        if said.nulls is not None and said.nulls != self._nulls:
-            yield f"it has {self._nulls:,} nulls, its entry says {said.nulls:,}"
+        yield from _null(said, self._nulls)
         if said.nans is not None and said.nans != self._nans:
             yield f"it has {self._nans:,} NaNs, its entry says {said.nans:,}"
         low, high, type = self._low, self._high, self.leaf.type
@@ -265,6 +246,11 @@ class _Tally:
         nans = pc.sum(is_nan).as_py()
         self._nans += nans or 0
         return column.filter(pc.invert(is_nan)) if nans else column
+
+
+def _null(said: ColumnStats, nulls: int) -> Iterator[str]:
+    if said.nulls is not None and said.nulls != nulls:
+        yield f"it has {nulls:,} nulls, its entry says {said.nulls:,}"
 
 
 def _ordered(wire: WireValue, type: str) -> Any:
@@ -320,7 +306,9 @@ class Contents:
         self._live = array("q")  # the hashes of what the latest version lists
         # of the latest version; None: cannot be counted
         self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)
-        self._files = _Files(store, findings, progress) if deep else None
+        self._is_deep, self._read_files = deep, 0
+        # data files to read: at most `_AT_ONCE`, with what their entries are of
+        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
         self._reader = ManifestReader(store)
         self.files = self.bytes = 0
 
@@ -359,8 +347,7 @@ class Contents:
         if self._sums is not None:
             self._findings.add(*compare_totals(self._head, self._sums))
         self._findings.add(*self._repeated())
-        if self._files is not None:
-            self._files.finish()
+        self._examine()
 
     def _all_listed(self) -> Iterator[_Listed]:
         return (listed for known in self._listed.values() for listed in known)
@@ -427,8 +414,8 @@ class Contents:
         paths = [entry.path for entry in fresh]
         sizes = [entry.bytes for entry in fresh]
         good = self._look(hashes(paths), sizes, paths.__getitem__, snapshot.version)
-        if self._files is not None:
-            self._files.add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
+        if self._is_deep:
+            self._add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
         if is_head:
             self._live.extend(hashes(entry.path for entry in snapshot.added))
             inlined = totals_of(snapshot.added)
@@ -461,7 +448,7 @@ class Contents:
             )
         sizes = kept.column("bytes").to_pylist()
         good = self._look(wanted, sizes, lambda at: paths[at].as_py(), listed.version)
-        for start in range(0, len(good), _AT_ONCE) if self._files is not None else ():
+        for start in range(0, len(good), _AT_ONCE) if self._is_deep else ():
             self._add_files(listed, kept.take(pa.array(good[start : start + _AT_ONCE], pa.int64())))
 
     def _add_files(self, listed: _Listed, rows: pa.Table) -> None:
@@ -473,8 +460,27 @@ class Contents:
                 "manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}"
             )
             return
-        assert self._files is not None
-        self._files.add(entries, listed.schema, listed.partition_by)
+        self._add(entries, listed.schema, listed.partition_by)
+
+    def _add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
+        for entry in entries:
+            self._waiting.append((entry, schema, partition_by))
+            if len(self._waiting) >= _AT_ONCE:
+                self._examine()
+
+    def _examine(self) -> None:
+        """Read the files that wait, a few at the same time. [RD10]"""
+        for _, problems in prefetch(
+            lambda file: examine_file(self._store, *file),
+            self._waiting,
+            threads=_READERS,
+            limit=2 * _READERS,
+        ):
+            self._findings.add(*problems.result())
+            self._read_files += 1
+            if self._read_files % 10 == 0:
+                self._say(f"reading files: {self._read_files:,} done")
+        self._waiting = []
 
     def _read(self, listed: _Listed) -> pa.Table | None:
         """The manifest as its newest version sees it; None: damaged, which is reported."""
@@ -542,35 +548,6 @@ def _live(table: pa.Table, removed: int) -> pa.Table:
     return manifest_table.live(table, removed & ((1 << table.num_rows) - 1))
 
 
-class _Files:
-    """Data files on their way through `examine_file`: a few are read at the same time, and at most
-    `_AT_ONCE` wait. [RD10]"""
-
-    def __init__(self, store: Store, findings: Findings, progress: Progress) -> None:
-        self._store, self._findings, self._say = store, findings, progress
-        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
-        self._done = 0
-
-    def add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
-        for entry in entries:
-            self._waiting.append((entry, schema, partition_by))
-            if len(self._waiting) >= _AT_ONCE:
-                self.finish()
-
-    def finish(self) -> None:
-        for _, problems in prefetch(
-            lambda item: examine_file(self._store, *item),
-            self._waiting,
-            threads=_READERS,
-            limit=2 * _READERS,
-        ):
-            self._findings.add(*problems.result())
-            self._done += 1
-            if self._done % 10 == 0:
-                self._say(f"reading files: {self._done:,} done")
-        self._waiting = []
-
-
 def reason(error: Exception) -> str:
     """Why an object is refused, without the advice at the end of the error's text."""
     text = str(error)
@@ -582,7 +559,7 @@ def reason(error: Exception) -> str:
 
 
 _AHEAD = 8
-_NAMED = 100  # versions of one gap, or left over, that are reported one by one, at most
+_NAMED = 100  # versions of one gap that are reported one by one, at most
 _REPORTED = 10_000  # findings that are kept; further ones are only counted
 
 
@@ -747,8 +724,8 @@ def _verify(
         say("checking constraints")
         findings.add(*_violations(ctx, head.snapshot))
     youngest, its_name = inventory.youngest
-    newest = max(list_above(store, head.version).versions, default=0)
-    if youngest > max(head.version, newest):
+    above = list_above(store, head.version).versions if youngest > head.version else ()
+    if youngest > max(above, default=head.version):
         text = (
             f"{its_name} is of a job that began when it was the newest: it was lost, and "
             "all versions since"
@@ -809,18 +786,12 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
         text = f"it is missing although the tag {tags[version]!r} keeps the version"
         findings.note("version_missing", version, text)
     left = [version for version in below if version not in tags]
-    for version in left[:_NAMED]:
+    for version in left:
         text = (
             f"it is below the oldest readable version, {head.expired}: gc has not come to "
             "it, or a writer brought it back"
         )
         findings.note("version_leftover", version, text)
-    if left[_NAMED:]:
-        text = (
-            f"with it {len(left) - _NAMED:,} more are below the oldest readable version, "
-            f"{head.expired}"
-        )
-        findings.note("version_leftover", left[_NAMED], text)
     return sorted((*inside, *(version for version in below if version in tags)), reverse=True)
 
 

@@ -141,7 +141,7 @@ NOTES: Mapping[str, str] = {
     ),
     "untracked_parquet": (
         "Another program wrote Parquet into this table's folder, and no reader of the table "
-        "sees its rows: commit the files with "
+        "sees its rows: commit the files, which `gc --dry-run` lists, with "
         "`Job.add_files`, or delete them. Write to the table with `manifestcommit.write` or "
         '`format("manifestcommit")`.'
     ),

@@ -18,7 +18,6 @@ from .apply import Budgets
 
 DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default
 SORTED_BYTES = 1 << 30  # of files that are sorted together: the values of the columns are in memory
-MAX_MANIFEST_FILES = 1 << 20  # entries of manifests that one run rewrites at most
 
 
 class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):

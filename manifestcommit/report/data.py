@@ -8,11 +8,12 @@ import heapq
 import itertools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..commits.two_phase import JobInfo, list_jobs
 from ..format.fields import NO_COLUMNS, Field, Schema, type_text
@@ -24,19 +25,18 @@ from ..log.version_chain import raise_if_expired, walk_back
 from ..operations import gc
 from ..operations.describe import author_text, joint_of, lag_of, partners_text, said_of
 from ..operations.upkeep_properties import retention_of
+from ..scan.planning import describe_partitions
 from ..terminal import other_tables, plain_text
 
 BUCKETS = 180  # of versions, in charts
 COMMITS = 200  # in the table of commits
 PARTITIONS = 20
-COUNTED_PARTITIONS = 100_000  # counted separately while files are counted
 SOURCES = 30
 JOBS = 50
 CHANGES = 25  # of schemas, each with as many lines
 TAGS = 200
 REASONS = 20
 _TEXT = 400  # characters of a text that is kept
-Group = tuple[tuple[Any, ...], int, int, int]  # partition values; files, rows, bytes
 # upper ends of the classes of file sizes, in bytes; the last class has none
 SIZE_CLASSES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 
@@ -53,7 +53,6 @@ class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     why: str
     together: str
-    job: str
     rows: int
     files: int
     size_bytes: int
@@ -81,8 +80,6 @@ class Bucket(msgspec.Struct, kw_only=True):
     files: int
     bytes: int
     operations: Counter[str] = msgspec.field(default_factory=Counter)
-    conflicts: int = 0
-    retries: int = 0
 
 
 class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,14 +109,12 @@ class GcRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Live files, reduced. partitions: the largest; others: the rest in one; counted: the files
-    that were read, which may be fewer than the table has."""
+    """Live files, reduced. partitions: the largest; others: the rest in one."""
 
     partitions: tuple[PartitionRow, ...]
     partition_count: int
     others: PartitionRow | None
     sizes: tuple[int, ...]
-    counted: int
     partitioned: bool
 
 
@@ -168,8 +163,6 @@ class HistoryView:
                 name = "other"  # an open set: whoever writes metadata may name as many as they like
             bucket.operations[name] += 1
             self._operations[name] += 1
-            bucket.conflicts += summary.conflicts
-            bucket.retries += summary.retries
             self.conflicts += summary.conflicts
             self.retries += summary.retries
             self.commit_count += 1
@@ -183,7 +176,6 @@ class HistoryView:
                         author=author_text(said_of(commit)["author"])[:_TEXT],
                         why=_why(commit),
                         together=together,
-                        job=commit.job,
                         rows=summary.rows - summary.removed_rows,
                         files=summary.files - summary.removed_files,
                         size_bytes=summary.bytes - summary.removed_bytes,
@@ -268,55 +260,6 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     gc: tuple[GcRow, ...] | None
 
 
-class FilesReducer:
-    """Takes files, a manifest at a time, and keeps counts by partition and by size."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        """names: of the partition columns."""
-        self._names = names
-        self._sums: dict[tuple[Any, ...], list[int]] = {}
-        self._rest = [0, 0, 0]
-        self._sizes = [0] * (len(SIZE_CLASSES) + 1)
-        self._counted = 0
-
-    def add(self, sizes: list[int], groups: Iterable[Group]) -> None:
-        """sizes: files by size class; groups: by partition."""
-        self._sizes = [a + b for a, b in zip(self._sizes, sizes, strict=True)]
-        self._counted += sum(sizes)
-        for values, *counts in groups:
-            sums = self._sums.get(values)
-            if sums is None:
-                full = len(self._sums) >= COUNTED_PARTITIONS
-                sums = self._rest if full else self._sums.setdefault(values, [0, 0, 0])
-            for at, count in enumerate(counts):
-                sums[at] += count
-
-    def view(self) -> FilesView:
-        """The largest partitions, and all others as one."""
-        largest = heapq.nlargest(PARTITIONS, self._sums.items(), key=lambda item: item[1][2])
-        total = [sum(column) for column in zip(self._rest, *self._sums.values(), strict=True)]
-        shown = [
-            sum(column) for column in zip([0, 0, 0], *(sums for _, sums in largest), strict=True)
-        ]
-        files, rows, size = (a - b for a, b in zip(total, shown, strict=True))
-        others = PartitionRow(name="all others", files=files, rows=rows, bytes=size)
-        return FilesView(
-            partitions=tuple(
-                PartitionRow(name=self._name(values), files=f, rows=r, bytes=b)
-                for values, (f, r, b) in largest
-            ),
-            partition_count=len(self._sums),
-            others=others if files else None,
-            sizes=tuple(self._sizes),
-            counted=self._counted,
-            partitioned=bool(self._names),
-        )
-
-    def _name(self, values: tuple[Any, ...]) -> str:
-        pairs = zip(self._names, values, strict=True)
-        return "/".join(f"{name[:100]}={plain_text(value)[:100]}" for name, value in pairs)
-
-
 def others_text(roots: Iterable[str], url: str) -> str:
     """The other tables of a job, one line that is not too long."""
     return other_tables(roots, url)[:_TEXT]
@@ -343,7 +286,6 @@ def gc_rows(plan: pa.Table) -> tuple[GcRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.reason))[:REASONS])
 
 
-MANIFESTS = 1000  # that are read; the files of further ones are not counted
 _WAITING = ("prepared", "published", "running")
 
 
@@ -352,9 +294,9 @@ def read_report(
 ) -> ReportData:
     """What a report shows, as of this call.
 
-    Opens the table, reads `last` versions at most, at most 1,000 manifests and their removals, and
-    lists the objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, one
-    manifest, and what is shown.
+    Opens the table, reads `last` versions at most, the manifests and their removals, and lists the
+    objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, the partition
+    and the size of each file, and what is shown.
     """
     jobs, states = _jobs(ctx)
     head = ctx.known
@@ -405,35 +347,41 @@ def _jobs(ctx: TableContext) -> tuple[tuple[JobInfo, ...], dict[str, int]]:
 
 
 def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
-    fields = partition_fields(snapshot.schema, snapshot.partition_by)
-    reducer = FilesReducer(tuple(field.name for field in fields))
-    with raise_if_expired(ctx.store, snapshot.version):
-        for table in _entries(ctx, snapshot):
-            reducer.add(_size_classes(table), _groups(table, snapshot))
-    return reducer.view()
-
-
-def _entries(ctx: TableContext, snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Partition, rows and bytes of the live files, one manifest at a time."""
     names = [*(f"partition.{each}" for each in snapshot.partition_by), "rows", "bytes"]
-    yield ctx.manifests.inlined(snapshot).select(names)
-    references = snapshot.manifests[:MANIFESTS]
-    removed = ctx.manifests.removed(snapshot) if references else {}
-    for ref in references:
-        yield ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
+    with raise_if_expired(ctx.store, snapshot.version):
+        removed = ctx.manifests.removed(snapshot)
+        of_manifests = [
+            ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
+            for ref in snapshot.manifests
+        ]
+    files = pa.concat_tables([ctx.manifests.inlined(snapshot).select(names), *of_manifests])
+    fields = partition_fields(snapshot.schema, snapshot.partition_by)
+    partitions = describe_partitions(files, snapshot)
+    return files_view(partitions, [each.name for each in fields], files.column("bytes").to_pylist())
 
 
-def _size_classes(table: pa.Table) -> list[int]:
-    found = Counter(bisect_right(SIZE_CLASSES, size) for size in table.column("bytes").to_pylist())
-    return [found[each] for each in range(len(SIZE_CLASSES) + 1)]
+def files_view(partitions: pa.Table, names: Sequence[str], sizes: Iterable[int]) -> FilesView:
+    """The largest partitions, and all others as one. partitions: as `describe_partitions` has them;
+    names: of the partition columns; sizes: of files, in bytes."""
 
+    def text(values: Iterable[Any]) -> str:
+        pairs = zip(names, values, strict=True)
+        return "/".join(f"{name[:100]}={plain_text(value)[:100]}" for name, value in pairs)
 
-def _groups(table: pa.Table, snapshot: Snapshot) -> Iterator[Group]:
-    keys = [f"partition.{each}" for each in snapshot.partition_by]
-    if not table.num_rows:
-        return
-    sums = table.group_by(keys).aggregate([("rows", "count"), ("rows", "sum"), ("bytes", "sum")])
-    names = [*keys, "rows_count", "rows_sum", "bytes_sum"]
-    for row in python_rows(sums.select(names)):
-        *values, files, rows, size = row.values()
-        yield tuple(values), files, rows, size
+    ordered = partitions.sort_by([("bytes", "descending")])
+    largest = [
+        PartitionRow(name=text(values), files=files, rows=rows, bytes=size)
+        for *values, files, rows, size in (
+            row.values() for row in python_rows(ordered.slice(0, PARTITIONS))
+        )
+    ]
+    rest = ordered.slice(PARTITIONS).select(["files", "rows", "bytes"])
+    left = {name: pc.sum(rest.column(name)).as_py() for name in rest.column_names}
+    classes = Counter(bisect_right(SIZE_CLASSES, size) for size in sizes)
+    return FilesView(
+        partitions=tuple(largest),
+        partition_count=partitions.num_rows,
+        others=PartitionRow(name="all others", **left) if rest.num_rows else None,
+        sizes=tuple(classes[each] for each in range(len(SIZE_CLASSES) + 1)),
+        partitioned=bool(names),
+    )

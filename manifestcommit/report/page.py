@@ -158,31 +158,6 @@ def growth(history: HistoryView, tags: Sequence[tuple[str, int]]) -> Chart:
     return chart
 
 
-def troubles(history: HistoryView) -> Chart:
-    """Conflicts and retries over versions."""
-    buckets = history.buckets
-    chart = Chart(
-        name=f"Conflicts and retries of commits, version {history.first} to {history.last}",
-        height=130,
-    )
-    top, height = 12, 90
-    end = nice_end(max(b.conflicts + b.retries for b in buckets))
-    _axis(chart, top, height, end, count_text)
-    step = _step(len(buckets))
-    for at, bucket in enumerate(buckets):
-        base = float(top + height)
-        said = f"{_span(bucket)}: {bucket.conflicts:,} conflicts, {bucket.retries:,} retries"
-        for kind, count in (("conflicts", bucket.conflicts), ("retries", bucket.retries)):
-            tall = height * count / end
-            base -= tall
-            if count:
-                x = _LEFT + at * step
-                chart.rects.append(Rect(x, base, _thin(step), tall, kind, said))
-    chart.labels.append(Label(_LEFT, 122, f"version {buckets[0].first:,}"))
-    chart.labels.append(Label(WIDTH - _RIGHT, 122, f"{buckets[-1].last:,}", "end"))
-    return chart
-
-
 def share(part: float, whole: float) -> float:
     """The length of a bar of at most 100; whatever is not nothing is seen."""
     return 0.0 if part <= 0 or whole <= 0 else round(max(1.0, 100 * part / whole), 1)
@@ -325,7 +300,6 @@ def render(data: ReportData) -> str:
         "base-uri 'none'; form-action 'none'",
         release=__version__,
         growth=growth(data.history, data.tags),
-        troubles=troubles(data.history),
         kinds=by_kind(data.history.operations),
         shown_kinds=by_kind({each.operation: 1 for each in data.history.commits}),
         size_rows=_size_rows(data),

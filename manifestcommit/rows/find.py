@@ -85,7 +85,6 @@ from .row_change import (
     each_of,
     entries_of,
     for_each_try,
-    memory_of,
     naming_files,
     read_once,
     rewrite,
@@ -339,12 +338,8 @@ class ExecutorChoice:
         if executor is self._here and is_for_spark(size):
             spark = self._make_spark()
             selecting = Selecting(spark, spark.understand(condition.given, condition.schema))
-        room = "Spark"
-        if selecting.executor is self._here:
-            room = f"this process, in up to {memory_of(entries) / 1e6:.0f} MB of memory"
-        told = (what, entries.num_rows, size / 1e6, room)
         text = "%s: %d files of %.1f MB may hold such rows; they are read and rewritten by %s"
-        LOG.info(text, *told)
+        LOG.info(text, what, entries.num_rows, size / 1e6, selecting.executor.name)
         return selecting
 
     def of_merge(self, size: int) -> RowExecutor:

@@ -82,12 +82,6 @@ def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.La
     return _joined([_bytes_of(column) for column in columns], rows.num_rows)
 
 
-def has_null(rows: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray:
-    """Whether a row has a null in one of these columns."""
-    none = pa.repeat(False, rows.num_rows)
-    return reduce(pc.or_, (rows.column(name).is_null() for name in names), none)
-
-
 def _joined(parts: Sequence[pa.Array], count: int) -> pa.Array:
     """The parts of each row one after another; none is the beginning of another that differs."""
     if not parts:
@@ -314,18 +308,9 @@ def _repeated(part: Counted, chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """These rows, each as often as it was added or removed, in batches."""
     each = part.rows.nbytes // part.rows.num_rows
     most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each)))
-    pending: list[int] = []
-    for row in chosen:
-        left = abs(part.times[row])
-        while left:
-            some = min(left, most - len(pending))
-            pending += [row] * some
-            left -= some
-            if len(pending) == most:
-                yield part.rows.take(pa.array(pending, pa.int64()))
-                pending = []
-    if pending:
-        yield part.rows.take(pa.array(pending, pa.int64()))
+    rows = itertools.chain.from_iterable(itertools.repeat(at, abs(part.times[at])) for at in chosen)
+    while some := list(itertools.islice(rows, most)):
+        yield part.rows.take(pa.array(some, pa.int64()))
 
 
 def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
@@ -333,7 +318,7 @@ def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
     if not on:
         return [None] * rows.num_rows
     keys: list[bytes | None] = row_bytes(rows, on).to_pylist()
-    nulls = has_null(rows, on).to_pylist()
+    nulls = reduce(pc.or_, (rows.column(name).is_null() for name in on)).to_pylist()
     return [None if missing else key for key, missing in zip(keys, nulls, strict=True)]
 
 

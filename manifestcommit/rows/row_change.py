@@ -33,7 +33,7 @@ from ..files.writer import (
     write_files,
 )
 from ..format import codec, manifest_table
-from ..format.change import MergeManifests, Write, as_begun, declaration
+from ..format.change import Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
 from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
 from ..format.fields import (
@@ -64,7 +64,6 @@ from ..protocol.compaction_plan import unite_ranges
 from ..protocol.conflict import Conflict
 from ..runtime.environment import (
     MUCH_BYTES,
-    STARTS,
     map_concurrently,
     map_in_batches,
     parallel_writers,
@@ -384,29 +383,6 @@ class RowChange(JointUnit):
         return commit(self.ctx, self.head, change, meter=meter)
 
 
-def drop_removed(ctx: TableContext) -> int:
-    """Rewrite every manifest from which files were removed, so that the latest version names none
-    of these; returns how many were rewritten. [GC17]
-
-    A commit for each; it changes no row and conflicts with nothing.
-    """
-    rewritten = tries = 0
-    while True:
-        head = ctx.open()
-        removed = ctx.manifests.removed(head.snapshot)
-        path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
-        if path is None:
-            return rewritten
-        job = ctx.new_job(head)
-        merge = MergeManifests(job=job, birth=head.version, paths=frozenset({path}))
-        outcome = commit(ctx, head, merge)
-        if outcome.conflict is None or tries >= STARTS:
-            committed_or_raise(outcome, ctx.store.url)
-            rewritten += 1
-        else:  # another commit has merged it meanwhile: read the latest version again
-            tries += 1
-
-
 def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...]:
     """The ranges that cover all rows of these files exactly; none if a file does not record its
     ranges, or there are too many. [RC5] [OB8]"""
@@ -436,8 +412,6 @@ _REQUEST_BYTES = 8 << 20
 _WHOLE_BYTES = 64 << 20  # of the largest file that is held, so that its digest is compared
 _READ_AHEAD = 4  # batches
 _MOST_SHARES = 4
-_LEAST_MEMORY = 50 << 20
-_MEMORY_OF_ONE = 256 << 20  # of a writer
 # what rows of a source are written and checked by
 _SAME_IN_TRIES = ("schema", "partition_by", "constraints")
 _UNPACKED = 8  # times as many bytes as the file has
@@ -710,27 +684,22 @@ def read_once(
         return None
     room, lock, wanted = _UNPACKED * most, Lock(), wanted_columns(ctx, snapshot, columns)
 
-    def one(entry: pa.Table) -> list[pa.RecordBatch] | None:
+    def one(entry: pa.Table) -> pa.Table | None:
         nonlocal room
         held: list[pa.RecordBatch] = []
-        is_large, data = size_of(entry) > _PACK_BYTES, checked_bytes(ctx, entry)
-        for batch in batches_of(ctx, snapshot, entry, data, wanted, use_threads=is_large):
+        for batch in batches_of(ctx, snapshot, entry, checked_bytes(ctx, entry), wanted):
             size = batch.nbytes
             with lock:
                 room -= size
             if room < 0:
                 return None
             held.append(batch)
-        return held
+        return pa.Table.from_batches(held, wanted.shown)
 
-    files: dict[str, pa.Table] = {}
     with naming_files(ctx, snapshot, entries):
         found = map_concurrently(ctx.store, one, each_of(entries))
-    for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
-        if batches is None:
-            return None
-        files[path] = pa.Table.from_batches(batches, wanted.shown)
-    return files
+    files = dict(zip(entries.column("path").to_pylist(), found, strict=True))
+    return None if any(rows is None for rows in found) else files
 
 
 def _most_projected() -> int:
@@ -794,34 +763,25 @@ def batches_of(
     entry: pa.Table,
     data: bytes | None,
     wanted: Wanted,
-    *,
-    use_threads: bool = False,
 ) -> Batches:
     """The rows of one file, with user-visible names of columns. data: its bytes; None: another
-    program wrote it; use_threads: decode columns in parallel."""
+    program wrote it."""
     names, rows = wanted.shown.names, _batch_rows(entry)
     if data is None:
         yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
         return
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-    held_columns = file.schema_arrow  # pyarrow makes it anew each time
-    if not all(_has(held_columns, field) for field in wanted.stored):
-        # a column is younger than the file, or has another type by now
-        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
-
-        held = open_dataset(ctx, snapshot, entry, data)
-        yield from held.to_batches(columns=names, batch_size=rows, use_threads=use_threads)
-        return
-    chosen = wanted.stored.names
-    for batch in file.iter_batches(rows, columns=chosen, use_threads=use_threads):
-        columns = [batch.column(name) for name in chosen]
+    there = {*file.schema_arrow.names}  # a column that is younger than the file is null
+    chosen = [name for name in wanted.stored.names if name in there]
+    is_large = size_of(entry) > _PACK_BYTES  # others are decoded beside it
+    for batch in file.iter_batches(rows, columns=chosen, use_threads=is_large):
+        columns = [
+            batch.column(field.name).cast(field.type)  # it may have been widened since
+            if field.name in there
+            else pa.nulls(batch.num_rows, field.type)
+            for field in wanted.stored
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
-
-
-def _has(file: pa.Schema, column: pa.Field) -> bool:
-    """Whether the file has exactly one such column, of the same type."""
-    found = file.get_all_field_indices(column.name)
-    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
 
 
 def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
@@ -903,12 +863,6 @@ def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
     silent = pc.is_null(entries.column("sources"))
     both = (entries.filter(pc.invert(silent)), entries.filter(silent))
     return tuple(some for some in both if some.num_rows)
-
-
-def memory_of(entries: pa.Table) -> int:
-    """About how many bytes it takes at most to rewrite these files. Of each writer: a file's bytes,
-    a row group that is filled, one that is encoded, and what encoding takes."""
-    return _LEAST_MEMORY + min(_UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries)))
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

@@ -288,16 +288,13 @@ def constants_in(
     return Constants(columns=names, values=values, footers=footers)
 
 
-def open_dataset(
-    ctx: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
-) -> ds.Dataset:
+def open_dataset(ctx: TableContext, snapshot: Snapshot, table: pa.Table) -> ds.Dataset:
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
     error, and so is a link. [RD2] [SE2]
 
     No request is made before rows are read. The footers of files of other programs are compared
     with what was noted, before the first scan that may read them. [AF3] pyarrow gets the partition
-    values, so a filter on them opens no other file. data: the bytes of the only file, which was
-    checked.
+    values, so a filter on them opens no other file.
     """
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
@@ -305,12 +302,6 @@ def open_dataset(
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
     kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
-    if data is not None:
-        fragment = kind.make_fragment(
-            pa.BufferReader(data), partition_expression=_guarantees(table, snapshot)[0]
-        )
-        held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
-        return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
     ctx.store.check_files(paths, must_exist=True)
     filesystem, base = ctx.store.filesystem()
@@ -401,15 +392,6 @@ class RenamedDataset(_NamingDataset):
         self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
     ) -> pa.Table:
         return self.to_table(columns, filter, **options).take(indices)
-
-    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().sort_by(sorting, **options))
-
-    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().join(right_dataset.to_table(), *args, **options))
-
-    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return ds.dataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
 
     def get_fragments(self, filter: Any = None) -> Any:
         raise NotImplementedError(_ADVICE)  # fragments show a file's own column names

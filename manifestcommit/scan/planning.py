@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +16,7 @@ import pyarrow.compute as pc
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match, virtual_fields
 from ..filter.transforms import with_transforms
 from ..format import codec, manifest_table, values
-from ..format.entries import ManifestRef, pack_bins
+from ..format.entries import ManifestRef
 from ..format.fields import (
     FLOATS,
     MAX_FIELD_ID,
@@ -76,35 +74,27 @@ class EntrySource:
 
 
 class RowGroupSource:
-    """The statistics of the entries in each row group, from the footers of one or more manifests,
-    in order. [RD12]
+    """The statistics of the entries in each row group, from the footer of a manifest. [RD12]
 
     An entry that does not know a bound has null there, and the statistics of a row group skip
     nulls: if there is one, the bound of the row group is unknown. It is also unknown if a manifest
     does not have the column.
     """
 
-    def __init__(
-        self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
-    ) -> None:
-        self._footers = [
-            (each, list(map(each.metadata.row_group, range(each.metadata.num_row_groups))))
-            for each in footers
-        ]
+    def __init__(self, parts: ManifestParts, schema: Schema, partition_by: Sequence[int]) -> None:
+        self._parts = parts
         self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
 
     @property
     def rows(self) -> pa.Array:
         """The number of entries, which serves as that of rows, unless none has any."""
-        none = [
+        none = (
             stats is not None and stats.has_min_max and stats.max == 0
             for stats in self._statistics("rows")
-        ]
-        entries = (group.num_rows for _, groups in self._footers for group in groups)
-        return pa.array(
-            [0 if empty else count for empty, count in zip(none, entries, strict=True)], pa.int64()
         )
+        counts = zip(none, self._parts.sizes, strict=True)
+        return pa.array([0 if empty else count for empty, count in counts], pa.int64())
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
@@ -122,24 +112,20 @@ class RowGroupSource:
         nans = self._no_rows(f"nans.{field.id}") if field.type in FLOATS else None
         return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
 
-    def _statistics(self, name: str) -> Iterator[Any]:
-        for footer, groups in self._footers:
-            at = footer.positions.get(name)
-            yield from (None if at is None else group.column(at).statistics for group in groups)
+    def _statistics(self, name: str) -> list[Any]:
+        at, metadata = self._parts.positions.get(name), self._parts.metadata
+        groups = range(len(self._parts.sizes))
+        return [None if at is None else metadata.row_group(n).column(at).statistics for n in groups]
 
     def _ends(self, name: str, field: Field, end: _End, *, with_nulls: bool) -> pa.Array:
         """The least or greatest value of each row group in the column's type; null: unknown."""
-        kind = arrow_type(field.type)
-        told = (
+        told = [
             stats if _tells(stats, with_nulls=with_nulls) else None
             for stats in self._statistics(name)
-        )
-        stored = (_stored(footer.schema, name) for footer, groups in self._footers for _ in groups)
-        # one run, unless the column was widened between two manifests
-        runs = groupby(zip(stored, told, strict=True), key=itemgetter(0))
-        return pa.concat_arrays(
-            [_typed([stats for _, stats in run], end, as_stored, kind) for as_stored, run in runs]
-        )
+        ]
+        at = self._parts.schema.get_field_index(name)
+        stored = None if at < 0 else self._parts.schema.field(at).type
+        return _typed(told, end, stored, arrow_type(field.type))
 
     def _no_rows(self, name: str) -> pa.Array:
         """0 if every entry counts none, otherwise unknown."""
@@ -229,11 +215,6 @@ def _tells(statistics: Any, *, with_nulls: bool) -> bool:
     return with_nulls or bool(statistics.has_null_count and statistics.null_count == 0)
 
 
-def _stored(schema: pa.Schema, name: str) -> pa.DataType | None:
-    at = schema.get_field_index(name)
-    return None if at < 0 else schema.field(at).type
-
-
 def _typed(
     told: Sequence[Any], end: _End, stored: pa.DataType | None, kind: pa.DataType
 ) -> pa.Array:
@@ -258,8 +239,6 @@ def _at(items: Sequence[WireValue], index: int) -> WireValue:
     return items[index] if index < len(items) else None
 
 
-_FOOTERS = 64  # manifests whose footers are evaluated together
-_FOOTERS_BYTES = 16 << 20  # bytes of these footers, as stored
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 
@@ -329,56 +308,24 @@ def _of_each(
 
 
 def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
-    """The entries that may match, by manifest; footers of many are evaluated at once. [RD12]"""
-    tables: list[pa.Table] = []
+    """The entries that may match, by manifest. [RD12]"""
     if not snapshot.manifests:
-        return tables
+        return []
     kept = may_match(predicate, ManifestSource(snapshot)).to_pylist()
     references = [ref for ref, may in zip(snapshot.manifests, kept, strict=True) if may]
     with raise_if_expired(ctx.store, snapshot.version):
         removed = ctx.manifests.removed(snapshot) if references else {}
 
-        def parts_of(ref: ManifestRef) -> ManifestParts | None:
-            check_removed(ref, removed.get(ref.path, 0))
-            return ctx.manifests.parts(ref, snapshot.partition_by)
+        def rows_of(ref: ManifestRef) -> pa.Table:
+            gone = removed.get(ref.path, 0)
+            check_removed(ref, gone)
+            parts = ctx.manifests.parts(ref, snapshot.partition_by)
+            if parts is None:
+                live = ctx.manifests.live(ref, snapshot, gone)
+                return _matching_entries(live, snapshot, predicate)
+            return _matching_rows(snapshot, predicate, gone, ref, parts)
 
-        def rows_of(asked: _Asked) -> pa.Table:
-            return _matching_rows(ctx, snapshot, predicate, removed.get(asked[0].path, 0), *asked)
-
-        for some in pack_bins(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
-            parts = map_concurrently(ctx.store, parts_of, some)
-            known = [part for part in parts if part is not None]
-            groups = _matching_groups(known, snapshot, predicate)
-            asked = [
-                (ref, part, [] if part is None else next(groups))
-                for ref, part in zip(some, parts, strict=True)
-            ]
-            # The first manifest supplies the columns if nothing matches.
-            asked = asked[:1] + [each for each in asked[1:] if each[1] is None or each[2]]
-            tables += map_concurrently(ctx.store, rows_of, asked)
-    return tables
-
-
-def _room(ref: ManifestRef) -> int:
-    """A manifest's share of `_FOOTERS_BYTES`: its footer, and room for `_FOOTERS` such."""
-    return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
-
-
-# one manifest and, if it is read by parts, these and the row groups that may match
-_Asked = tuple[ManifestRef, ManifestParts | None, list[int]]
-
-
-def _matching_groups(
-    parts: Sequence[ManifestParts], snapshot: Snapshot, predicate: Predicate
-) -> Iterator[list[int]]:
-    """The numbers of the row groups of each manifest that may match, by their statistics. [RD12]"""
-    if not parts:
-        return
-    may_have = may_match(predicate, RowGroupSource(parts, snapshot.schema, snapshot.partition_by))
-    at = 0
-    for part in parts:
-        yield pc.indices_nonzero(may_have.slice(at, len(part.sizes))).to_pylist()
-        at += len(part.sizes)
+        return map_concurrently(ctx.store, rows_of, references)
 
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
@@ -388,19 +335,13 @@ def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate)
 
 
 def _matching_rows(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    predicate: Predicate,
-    removed: int,
-    ref: ManifestRef,
-    parts: ManifestParts | None,
-    groups: Sequence[int],
+    snapshot: Snapshot, predicate: Predicate, removed: int, ref: ManifestRef, parts: ManifestParts
 ) -> pa.Table:
-    """Read the filter's columns of the row groups that may match, then the other columns of the
-    entries that remain. [RD12]"""
-    if parts is None:
-        return _matching_entries(ctx.manifests.live(ref, snapshot, removed), snapshot, predicate)
+    """Read the filter's columns of the row groups that may match by their statistics, then the
+    other columns of the entries that remain. [RD12]"""
     schema, partition_by = snapshot.schema, snapshot.partition_by
+    may_have = may_match(predicate, RowGroupSource(parts, schema, partition_by))
+    groups = pc.indices_nonzero(may_have).to_pylist()
     if not groups:
         return parts.schema.empty_table()
     wanted = columns_for(predicate, schema, partition_by)
@@ -465,21 +406,26 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     columns |= {name: table.column(name) for name in ("rows", "bytes", "digest")}
     columns["added_version"] = table.column("added")
     columns["job"] = table.column("job")
-    bounds = {}
-    for path, field in leaf_fields(schema).items():
-        if f"min.{field.id}" in table.column_names:
-            bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = (
-                _bounds_struct(table, field)
-            )
-    if bounds:
-        pieces = pa.table(
-            list(bounds.values()), names=[str(number) for number in range(len(bounds))]
-        ).to_batches()
-        kind = pa.struct([(name, array.type) for name, array in bounds.items()])
-        columns["bounds"] = pa.chunked_array(
-            [pa.StructArray.from_arrays(piece.columns, fields=list(kind)) for piece in pieces], kind
-        )
+    bounds = {
+        ".".join(f"`{name}`" if "." in name else name for name in path): field.id
+        for path, field in leaf_fields(schema).items()
+        if f"min.{field.id}" in table.column_names
+    }
+    if bounds:  # piece by piece: nothing is copied
+        pieces = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        columns["bounds"] = pa.chunked_array([_bounds(piece, bounds) for piece in pieces])
     return pa.table(columns)
+
+
+def _bounds(piece: pa.RecordBatch, ids: Mapping[str, int]) -> pa.StructArray:
+    """The statistics of each column, by its name, as a struct of structs."""
+
+    def of_column(id: int) -> pa.StructArray:
+        known = {name: piece.column(f"{name}.{id}") for name in ("nulls", "nans", "min", "max")}
+        known["exact"] = pc.equal(piece.column(f"cuts.{id}"), 0)
+        return pa.StructArray.from_arrays(list(known.values()), list(known))
+
+    return pa.StructArray.from_arrays(list(map(of_column, ids.values())), list(ids))
 
 
 def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
@@ -503,35 +449,18 @@ def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     return counted.rename_columns([*shown, *sums])
 
 
-def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
-    """The statistics of one column as a struct, chunk by chunk: nothing is copied."""
-    names = ("nulls", "nans", "min", "max")
-    pieces = table.select([f"{name}.{field.id}" for name in (*names, "cuts")]).to_batches()
-    shown = [
-        pa.StructArray.from_arrays(
-            [*piece.columns[:4], pc.equal(piece.column(4), 0)], names=[*names, "exact"]
-        )
-        for piece in pieces
-    ]
-    kinds = [*(table.schema.field(f"{name}.{field.id}").type for name in names), pa.bool_()]
-    return pa.chunked_array(shown, pa.struct(list(zip([*names, "exact"], kinds, strict=True))))
-
-
 def differing_entries(
     ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
     """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both
     list are not opened. [RD8]"""
     before, after = unshared_entries(ctx, start, end)
-    old, new = (table.column("path").combine_chunks() for table in (before, after))
-    return (
-        _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
-        _in_order(after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))), end),
-    )
 
+    def without(entries: pa.Table, others: pa.Table, snapshot: Snapshot) -> pa.Table:
+        known = pc.is_in(entries.column("path"), value_set=others.column("path").combine_chunks())
+        return manifest_table.unite([entries.filter(pc.invert(known))], snapshot)
 
-def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
-    return manifest_table.unite([entries], snapshot)
+    return without(before, after, start), without(after, before, end)
 
 
 def unshared_entries(

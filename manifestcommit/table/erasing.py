@@ -37,10 +37,10 @@ from ..format.snapshot import is_standby
 from ..log.table_context import TableContext, find_key
 from ..log.version_chain import read_version
 from ..operations import gc as gc_engine
+from ..operations.compaction import drop_removed
 from ..operations.rollback import untag
 from ..operations.upkeep_properties import retention_of
 from ..rows.clauses import text_of
-from ..rows.row_change import drop_removed
 from ..runtime.outcome import committed_or_raise
 from ..runtime.validation import to_datetime
 from ..store import StorageOptions, open_store

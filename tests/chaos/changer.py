@@ -120,7 +120,7 @@ class Sweeper(DyingActor):
         try:
             if self.likely(0.5):
                 done = self.table(TABLE).compact()
-                self.note("compacted", table=TABLE, groups=done.groups, lost=len(done.lost))
+                self.note("compacted", table=TABLE, groups=done.groups, lost=done.lost_groups)
             else:
                 grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
                 mc.gc(self.world.urls[TABLE], grace=grace, keep_versions=1_000_000, storage_options=self.world.options)

@@ -96,7 +96,7 @@ class Janitor(Collector):
                 done = self.table(bank).compact()
                 if done.version is not None:
                     running.committed(done.version)
-            self.note("compacted", table=bank, groups=done.groups, lost=len(done.lost))
+            self.note("compacted", table=bank, groups=done.groups, lost=done.lost_groups)
         except mc.errors.StoreError as error:
             if not self.world.faulty:
                 raise

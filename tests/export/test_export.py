@@ -39,8 +39,8 @@ from manifestcommit.log.table_context import (
 )
 from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
+from manifestcommit.operations.compaction import drop_removed
 from manifestcommit.protocol.retention import Policy
-from manifestcommit.rows.row_change import drop_removed
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, Died, FaultStore
 

@@ -19,8 +19,9 @@ from manifestcommit.format import evolution, manifest_table
 from manifestcommit.format.entries import MAX_SOURCES
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.alter import edit_schema
+from manifestcommit.operations.compaction import drop_removed
 from manifestcommit.rows.clauses import Clauses
-from manifestcommit.rows.row_change import RowChange, drop_removed
+from manifestcommit.rows.row_change import RowChange
 from manifestcommit.scan import planning
 from manifestcommit.store import Store
 from manifestcommit.store.local import MemoryStore

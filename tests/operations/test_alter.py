@@ -284,12 +284,12 @@ for line in sys.stdin:
     exec(line)
 """
 WHOLE_READS = """
-assert dataset.sort_by([('w', 'descending')]).to_table()['w'].to_pylist() == [40, 30, 20, 10]
-assert dataset.join(ds.dataset(pa.table({'w': [10], 'z': [1]})), 'w', join_type='inner').to_table()['z'].to_pylist() == [1]
 assert str(dataset.partition_expression) == 'true'
 assert dataset.take([0, 2], columns=['w']).num_rows == 2
 ds.write_dataset(dataset, copy + '/plain', format='parquet'); assert ds.dataset(copy + '/plain').count_rows() == 4
 mc.write(dataset, copy + '/table'); assert mc.Table(copy + '/table').dataset().to_table().num_rows == 4
+right_or_refused(lambda: dataset.sort_by('w').to_table())
+right_or_refused(lambda: dataset.join(ds.dataset(pa.table({'w': [10, 20, 30, 40]})), 'w').to_table())
 right_or_refused(lambda: ds.Scanner.from_dataset(dataset).to_table())
 right_or_refused(lambda: ds.dataset([dataset, dataset]).to_table().slice(0, 4))
 right_or_refused(lambda: dataset.filter(pc.field('w') > 0).to_table())

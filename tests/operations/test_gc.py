@@ -90,7 +90,7 @@ def test_old_versions_and_what_only_they_list_go(root: str) -> None:
     assert isinstance(report, mc.GcReport)
     assert (report.version, report.fence, report.expired) == (5, 4, 4)
     assert {kind: tally.count for kind, tally in report.deleted.items()} == {"data file": 2, "version": 3}
-    assert report.foreign.count == 1 and report.foreign_names == ("notes é.csv",)
+    assert report.foreign.count == 1
     assert ids(root) == ids(root, version=4) == [3]
     with pytest.raises(SnapshotExpiredError):
         mc.Table(root).snapshot(version=3)
@@ -162,7 +162,7 @@ def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
     assert why == {"_SUCCESS": True, "_delta_log/0.json": True, "day=x/.part.crc": True, "young.csv": False}
     report = mc.gc(root, foreign=True)
     assert isinstance(report, mc.GcReport) and report.deleted["foreign file"].count == 1
-    assert set(report.foreign_names) == {"_SUCCESS", "_delta_log/0.json", "day=x/.part.crc", "young.csv"}
+    assert report.foreign.count == 4
     assert "notes é.csv" not in files(root) and "young.csv" in files(root)
 
 
@@ -447,9 +447,9 @@ def test_keys_stay_while_they_are_young_however_many(table: mc.Table, clock: Clo
         set_budgets(inline_keys=0)
     daily(table, clock, 12)
     report = table.gc(grace="0s", keep_for="0s", keep_keys=2, keep_keys_for="100d")
-    assert (report.keys_forgotten, report.keys_age_s) == (0, None)
+    assert report.keys_forgotten == 0
     report = table.gc(grace="0s", keep_for="0s", keep_keys=2, keep_keys_for="5d")
-    assert report.keys_forgotten == 8 and report.keys_age_s is not None and 5 * DAY_S <= report.keys_age_s < 6 * DAY_S
+    assert report.keys_forgotten == 8
     for day in range(12):
         again = mc.write(ROW, table.url, key=f"day {day}")
         assert again.already_committed == (day >= report.keys_forgotten), day

@@ -3,12 +3,13 @@
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from manifestcommit.commits.two_phase import JobInfo
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.format.snapshot import Commit, Snapshot, Summary, Totals
 from manifestcommit.log.table_context import ExportLag
-from manifestcommit.report.data import FilesReducer, GcRow, HistoryView, ReportData, SourceRow
+from manifestcommit.report.data import GcRow, HistoryView, ReportData, SourceRow, files_view
 
 HOUR_US = 3_600_000_000
 BEGUN_US = 1_700_000_000_000_000
@@ -59,10 +60,16 @@ def data_of(
             names = [field.name for field in older.schema.fields]
             older = msgspec.structs.replace(older, commits=(hostile,), schema=schema_of([*names, f"{text}{version}"]))
         history.add(older)
-    file_reducer = FilesReducer((text or "day",))
     each = files // partitions
-    for at in range(partitions):
-        file_reducer.add([0, each, 0, 0, 0, 0, 0, 0], [((f"{text}{at}",), each, each * 1_000, each * 9_000 + at)])
+    found = pa.table(
+        {
+            # Arrow has no lone surrogates
+            "partition": [f"{text.encode('utf-8', 'replace').decode()}{at}" for at in range(partitions)],
+            "files": [each] * partitions,
+            "rows": [each * 1_000] * partitions,
+            "bytes": [each * 9_000 + at for at in range(partitions)],
+        }
+    )
     return ReportData(
         url=f"memory://{text or 'lake/flights'}",
         made_at=newest.committed_at + HOUR_US,
@@ -70,7 +77,7 @@ def data_of(
         constraints=((text or "positive", text or "amount > 0"),),
         tags=tuple((f"{text}tag-{at}", newest.version * at // 4) for at in (3, 2, 1)),
         history=history,
-        file_view=file_reducer.view(),
+        file_view=files_view(found, [text or "day"], [9_000] * (each * partitions)),
         sources=tuple(
             SourceRow(source=name, position=position, lag=5, moved_at=newest.advanced_at.get(name))
             for name, position in list(newest.watermarks.items())[:30]

@@ -23,7 +23,6 @@ from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import ArrowRows, ExecutorChoice
 from manifestcommit.rows.where import delete_where
 from manifestcommit.runtime import environment
-from manifestcommit.scan import planning
 from manifestcommit.table import Table
 
 
@@ -144,9 +143,7 @@ def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pyt
         except mc.errors.UsageError as error:
             found = str(error)
         assert outcome in found, (is_active, few)
-    assert "1 files of 0.0 MB may hold such rows; they are read and rewritten by this process, in up to" in caplog.text
-    entries = planning.entries_table(each, each.open().snapshot)
-    assert 50 << 20 < rewrite.memory_of(entries) < 51 << 20
+    assert "1 files of 0.0 MB may hold such rows; they are read and rewritten by arrow" in caplog.text
 
 
 def test_rows_of_files_with_ranges_and_without_are_not_mixed(root: Path) -> None:

@@ -304,7 +304,7 @@ def test_a_tables_figures_take_five_requests() -> None:
 @pytest.mark.parametrize("ends", [["t"], {"t": 1.5}, {"t": True}, {"t": None}, {1: 2}])
 def test_ends_that_are_none_are_refused(tmp_path: Path, ends: Any) -> None:
     mc.write(ROWS, tmp_path)
-    with pytest.raises(mc.errors.ManifestCommitError, match=r"ends maps a source|invalid ends"):
+    with pytest.raises(mc.errors.ManifestCommitError, match="invalid ends"):
         mc.Table(tmp_path).metrics(ends)
 
 
