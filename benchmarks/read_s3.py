@@ -64,7 +64,8 @@ def main() -> int:
                 Contestant(name="plain GETs (floor)", run=side.timed(side.plain)),
             ]
             interleave(contestants, rounds=rounds_of(chosen))
-            case = {"what": what, "files": sizes[kind][0], "mb": round(side.bytes / 1e6), "delay_ms": chosen.delay, "versions": versions()}
+            case = {"what": what, "files": sizes[kind][0], "mb": round(side.bytes / 1e6), "versions": versions()}
+            case |= {"delay_ms": chosen.delay} if chosen.delay else {}
             report("read_s3", case, contestants, figures=FIGURES)
     return 0
 
