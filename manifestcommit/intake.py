@@ -169,8 +169,7 @@ class _Files:
                 renamed.append(path)
         names, others = self._names, self._others
         stored = tuple(_stored(field, names.get(field.id), names, others) for field in self._fields)
-        taken = {field.file_name for field in stored}
-        schema = Schema(fields=stored, retired=tuple(sorted(others.keys() - taken)))
+        schema = Schema(fields=stored)
         check_schema(schema)
         return Stored(schema, tuple(held), frozenset(renamed))
 

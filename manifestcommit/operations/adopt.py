@@ -843,7 +843,7 @@ class _Listed(_Pending):
             self._gathered.add(inspected.result())
             if progress is not None:
                 progress(self._gathered.rows, self._gathered.bytes)
-        retired = tuple(sorted({*self._schema.retired, *self._unknown}))
+        retired = tuple(sorted(self._unknown))
         self._schema = msgspec.structs.replace(self._schema, retired=retired)
         check_schema(self._schema)
 

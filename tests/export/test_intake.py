@@ -98,21 +98,28 @@ def document(table: Any) -> str:
 def test_an_iceberg_table_with_renamed_dropped_and_added_columns(tmp_path: Path) -> None:
     """Ids are kept, and the names that files have. [AF4]"""
     root = str(tmp_path / "a b")
-    ice = ice_table(root, Schema(N, PART, NestedField(3, "old", StringType()), NestedField(4, "gone", IntegerType())), BY_PART)
-    ice.append(numbered(len(TEXTS), part=pa.array(TEXTS), old=pa.array(TEXTS), gone=pa.array(range(len(TEXTS)), pa.int32())))
+    ice = ice_table(
+        root,
+        Schema(N, PART, NestedField(3, "old", StringType()), NestedField(4, "gone", IntegerType()), NestedField(5, "away", IntegerType())),
+        BY_PART,
+    )
+    numbers = pa.array(range(len(TEXTS)), pa.int32())
+    ice.append(numbered(len(TEXTS), part=pa.array(TEXTS), old=pa.array(TEXTS), gone=numbers, away=numbers))
     with ice.update_schema() as update:
         update.rename_column("old", "new")
         update.rename_column("part", "ü part")
         update.delete_column("gone")
+        update.delete_column("away")
         update.add_column("later", LongType())
         update.add_column("gone", StringType())
     table = check(root, ice.scan().to_arrow(), document(ice))
     columns: Any = table.describe()["columns"]
-    assert [(each["id"], each["name"]) for each in columns] == [(1, "n"), (2, "ü part"), (3, "new"), (5, "later"), (6, "gone")]
+    assert [(each["id"], each["name"]) for each in columns] == [(1, "n"), (2, "ü part"), (3, "new"), (6, "later"), (7, "gone")]
     assert table.describe()["partition_by"] == ["ü part"]
     mc.write(pa.table({"n": [9], "ü part": ["x"], "new": ["y"], "later": [1], "gone": ["z"]}), root)
-    table.add_column("old", "string")
-    assert set(table.to_arrow().column("old").to_pylist()) == {None}
+    for name, type in (("old", "string"), ("away", "int")):
+        table.add_column(name, type)
+        assert set(table.to_arrow().column(name).to_pylist()) == {None}
     table.export("iceberg")
     found, schema = expected(table)
     assert rows(duckdb_iceberg(root), schema) == found
