@@ -771,17 +771,25 @@ def batches_of(
         yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
         return
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-    there = {*file.schema_arrow.names}  # a column that is younger than the file is null
-    chosen = [name for name in wanted.stored.names if name in there]
     is_large = size_of(entry) > _PACK_BYTES  # others are decoded beside it
+    held_columns = file.schema_arrow  # pyarrow makes it anew each time
+    if not all(_has(held_columns, field) for field in wanted.stored):
+        # a column is younger than the file, or has another type by now
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
+
+        held = open_dataset(ctx, snapshot, entry, data)
+        yield from held.to_batches(columns=names, batch_size=rows, use_threads=is_large)
+        return
+    chosen = wanted.stored.names
     for batch in file.iter_batches(rows, columns=chosen, use_threads=is_large):
-        columns = [
-            batch.column(field.name).cast(field.type)  # it may have been widened since
-            if field.name in there
-            else pa.nulls(batch.num_rows, field.type)
-            for field in wanted.stored
-        ]
+        columns = [batch.column(name) for name in chosen]
         yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
+
+
+def _has(file: pa.Schema, column: pa.Field) -> bool:
+    """Whether the file has exactly one such column, of the same type."""
+    found = file.get_all_field_indices(column.name)
+    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
 
 
 def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:

@@ -288,13 +288,16 @@ def constants_in(
     return Constants(columns=names, values=values, footers=footers)
 
 
-def open_dataset(ctx: TableContext, snapshot: Snapshot, table: pa.Table) -> ds.Dataset:
+def open_dataset(
+    ctx: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
+) -> ds.Dataset:
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
     error, and so is a link. [RD2] [SE2]
 
     No request is made before rows are read. The footers of files of other programs are compared
     with what was noted, before the first scan that may read them. [AF3] pyarrow gets the partition
-    values, so a filter on them opens no other file.
+    values, so a filter on them opens no other file. data: the bytes of the only file, which was
+    checked.
     """
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
@@ -302,6 +305,12 @@ def open_dataset(ctx: TableContext, snapshot: Snapshot, table: pa.Table) -> ds.D
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
     kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    if data is not None:
+        fragment = kind.make_fragment(
+            pa.BufferReader(data), partition_expression=_guarantees(table, snapshot)[0]
+        )
+        held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
+        return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
     ctx.store.check_files(paths, must_exist=True)
     filesystem, base = ctx.store.filesystem()
