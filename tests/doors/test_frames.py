@@ -18,7 +18,7 @@ from tests.store.test_other import Toy
 import manifestcommit as mc
 from manifestcommit import job
 from manifestcommit.log.table_context import TableContext
-from manifestcommit.store import open_store
+from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.local import MemoryStore
 
 SECRET = "hunter2-in-a-frame"
@@ -159,6 +159,6 @@ def test_the_log_of_a_root_logger_holds_no_session_token(
 
 
 def test_what_a_job_keeps_of_its_options_shows_none() -> None:
-    """Also where it was made by hand. [SE1]"""
-    one = job.Job(TableContext(MemoryStore("t")), storage_options=plain())
+    """[SE1]"""
+    one = job.Job(TableContext(MemoryStore("t")), storage_options=StorageOptions(plain()))
     assert one.storage_options and not shows(vars(one))

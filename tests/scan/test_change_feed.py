@@ -463,8 +463,8 @@ def test_a_version_that_expires_while_it_is_read_is_not_given_out(history: Histo
 @pytest.mark.parametrize("expired", [False, True])
 def test_a_manifest_that_is_gone_is_damage_or_expiry(expired: bool) -> None:
     """[OB4] [SP8]"""
-    history = History(memory())
     with budgets(**SMALL):
+        history = History(memory())
         history.commit(*HOSTILE)
         history.commit("x")
         history.commit("y")

@@ -98,7 +98,7 @@ def test_a_restart_is_asked_about(lake: Path, capsys: pytest.CaptureFixture[str]
     mc.write(pa.table({"id": [2]}), "changes", merge_schema=True)
     before = mc.Table("changes").version
     said = refused(capsys, "load", "changes", "table:orders", "--restart")
-    assert "changes by all of version 2:" in said and "load has to be confirmed" in said and "--restart --yes" in said
+    assert "changes by all of version 2:" in said and "confirm it with --yes" in said
     assert mc.Table("changes").version == before
     assert main(["load", "changes", "table:orders", "--restart", "--yes"]) == 0
     assert mc.Table("changes").to_arrow().num_rows == 1
