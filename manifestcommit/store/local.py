@@ -550,14 +550,17 @@ _MOST_DURABLE = 100_000
 
 def _make_folders(folder: str) -> Sequence[str]:
     """Create the folder and its parents; the new ones, which the caller makes durable. [ST2]"""
+    made: Sequence[str] = ()
     try:
         os.mkdir(folder)
-    except FileNotFoundError:
-        return (*_make_folders(os.path.dirname(folder)), *_make_folders(folder))
     except FileExistsError:
         return ()
+    except FileNotFoundError:
+        made = _make_folders(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)  # once: a link to nowhere is there, and holds no folder
     _DURABLE.discard((folder, os.stat(folder).st_ino))  # as one that was removed may have been
-    return (folder,)
+    return (*made, folder)
 
 
 def _sync_folder(folder: str) -> None:

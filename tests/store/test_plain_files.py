@@ -90,6 +90,15 @@ def test_a_root_that_is_a_link_is_a_root(tmp_path: Path, above: bool) -> None:
     assert mc.Table(url).dataset().to_table()["x"].to_pylist() == [2]
 
 
+def test_a_root_that_is_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
+    """No folder can be made there, however often it is tried. [LY1] [ST2]"""
+    (tmp_path / "t").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path / "t", tmp_path / "t" / "below"):
+        with pytest.raises(mc.errors.StoreError, match=f"{path}.*No such file"):
+            mc.write(pa.table({"a": [1]}), path)
+    assert [each.name for each in tmp_path.iterdir()] == ["t"]
+
+
 def test_a_listed_file_that_became_a_link_is_not_read(tmp_path: Path, root: Path) -> None:
     """By no reader that opens paths itself. [SE2] [RD2]"""
     mc.write(pa.table({"x": [1], "p": ["é"]}), root, partition_by=["p"])
