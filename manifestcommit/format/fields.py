@@ -716,15 +716,14 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
     names: dict[str, str] = {}
     files: dict[str, str] = {}
     for field in fields:
-        path = show_path((*parent, field.name))
         if not field.name or not field.file_name:
             raise SchemaMismatchError(
                 f"A column of {show_path(parent) if parent else 'the table'} has an empty name."
             )
         if parent and field.physical is not None:
             raise SchemaMismatchError(
-                f"Column {path} is a nested member with another name inside files; only "
-                "columns have one."
+                f"Column {show_path((*parent, field.name))} is a nested member with another name "
+                "inside files; only columns have one."
             )
         if not (is_unicode(field.name) and is_unicode(field.file_name)):
             raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
@@ -735,13 +734,13 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
             )
         if (twin := names.get(field.name.lower())) is not None:
             raise SchemaMismatchError(
-                f"Columns {path} and {twin!r} differ only in case or not at all; engines "
-                "could not distinguish them. Rename one."
+                f"Columns {show_path((*parent, field.name))} and {twin!r} differ only in case or "
+                "not at all; engines could not distinguish them. Rename one."
             )
         if (twin := files.get(field.file_name.lower())) is not None:
             raise SchemaMismatchError(
-                f"Columns {path} and {twin!r} have the same name {field.file_name!r} inside "
-                "data files."
+                f"Columns {show_path((*parent, field.name))} and {twin!r} have the same name "
+                f"{field.file_name!r} inside data files."
             )
         names[field.name.lower()] = files[field.file_name.lower()] = field.name
 
