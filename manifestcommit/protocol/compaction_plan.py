@@ -7,7 +7,6 @@ Pure.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -161,36 +160,50 @@ def plan_manifests(
 
 
 def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]]:
-    """Pack the files of one partition: neighbours of one kind up to the target size, or what is
-    sorted together, and, if they have source ranges, up to the number of ranges that one file may
-    name. A group comes as soon as it is full."""
-    begun: dict[tuple[bool, bool], list[SmallFile]] = {}
-    sizes = Counter[tuple[bool, bool]]()
-    for file in files:
+    """Pack the files of one partition: neighbours up to the target size, or what is sorted
+    together, and, if they have source ranges, up to the number of ranges that one file may name.
+
+    Groups come in the order of their first files: a full group waits for an open group of the other
+    kind that began earlier.
+    """
+    kinds = [*itertools.product((False, True), (False, True))]
+    begun: dict[tuple[bool, bool], list[tuple[int, SmallFile]]] = {kind: [] for kind in kinds}
+    sizes = dict.fromkeys(kinds, 0)
+    full: list[list[tuple[int, SmallFile]]] = []
+    for number, file in enumerate(files):
         kind = bool(file.sources), file.unsorted
-        group = begun.setdefault(kind, [])
         most = largest_sorted(target) if file.unsorted else target
-        if group and sizes[kind] + file.bytes > most:
-            yield from _told_apart(group)
-            group.clear()
-            sizes[kind] = 0
-        group.append(file)
+        if begun[kind] and sizes[kind] + file.bytes > most:
+            full += _told_apart(begun[kind])
+            begun[kind], sizes[kind] = [], 0
+            first = min((numbered[0][0] for numbered in begun.values() if numbered), default=number)
+            yield from _unnumbered(numbered for numbered in full if numbered[0][0] < first)
+            full = [numbered for numbered in full if numbered[0][0] > first]
+        begun[kind].append((number, file))
         sizes[kind] += file.bytes
-    for group in begun.values():
-        yield from _told_apart(group)
+    full += (part for group in begun.values() if group for part in _told_apart(group))
+    yield from _unnumbered(full)
 
 
-def _told_apart(files: Sequence[SmallFile]) -> Iterator[list[SmallFile]]:
+def _unnumbered(groups: Iterable[list[tuple[int, SmallFile]]]) -> Iterator[list[SmallFile]]:
+    """The groups in the order of their first files."""
+    return ([file for _, file in group] for group in sorted(groups, key=lambda group: group[0][0]))
+
+
+def _told_apart(files: list[tuple[int, SmallFile]]) -> Iterator[list[tuple[int, SmallFile]]]:
     """Split the files into few lists, each with no more ranges than an entry should carry."""
-    limit = max(MAX_SOURCES, max(len(file.sources) for file in files))
-    group: list[SmallFile] = []
+    if not any(file.sources for _, file in files):
+        yield files
+        return
+    limit = max(MAX_SOURCES, *(len(file.sources) for _, file in files))
+    group: list[tuple[int, SmallFile]] = []
     known: tuple[SourceRange, ...] = ()
-    for file in files:
+    for number, file in files:
         united = unite_ranges((*known, *file.sources))
-        if len(united) > limit:
+        if group and len(united) > limit:
             yield group
             group, united = [], file.sources
-        group.append(file)
+        group.append((number, file))
         known = united
     yield group
 
