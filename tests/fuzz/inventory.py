@@ -79,7 +79,6 @@ NOT_READ = frozenset(
         "log/table_context.py:_holds_parquet",
         "rows/find.py:staged_rows",
         "rows/row_change.py:_copied",
-        "export/iceberg_export.py:_has_document",
         "export/file_columns.py:put_shared",
     }
 )
@@ -114,4 +113,6 @@ def _lets_in(file: str, name: str, function: ast.FunctionDef) -> bool:
 
 
 def _gets(method: str, receiver: str) -> bool:
-    return method in ("open_input", "open_input_file") or (method == "get" and receiver.split(".")[-1] in ("store", "_store"))
+    return method in ("open_input", "open_input_file") or (
+        method in ("get", "get_tagged") and receiver.split(".")[-1] in ("store", "_store")
+    )
