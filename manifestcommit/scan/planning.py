@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -406,26 +406,21 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     columns |= {name: table.column(name) for name in ("rows", "bytes", "digest")}
     columns["added_version"] = table.column("added")
     columns["job"] = table.column("job")
-    bounds = {
-        ".".join(f"`{name}`" if "." in name else name for name in path): field.id
-        for path, field in leaf_fields(schema).items()
-        if f"min.{field.id}" in table.column_names
-    }
-    if bounds:  # piece by piece: nothing is copied
-        pieces = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        columns["bounds"] = pa.chunked_array([_bounds(piece, bounds) for piece in pieces])
+    bounds = {}
+    for path, field in leaf_fields(schema).items():
+        if f"min.{field.id}" in table.column_names:
+            bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = (
+                _bounds_struct(table, field)
+            )
+    if bounds:
+        pieces = pa.table(
+            list(bounds.values()), names=[str(number) for number in range(len(bounds))]
+        ).to_batches()
+        kind = pa.struct([(name, array.type) for name, array in bounds.items()])
+        columns["bounds"] = pa.chunked_array(
+            [pa.StructArray.from_arrays(piece.columns, fields=list(kind)) for piece in pieces], kind
+        )
     return pa.table(columns)
-
-
-def _bounds(piece: pa.RecordBatch, ids: Mapping[str, int]) -> pa.StructArray:
-    """The statistics of each column, by its name, as a struct of structs."""
-
-    def of_column(id: int) -> pa.StructArray:
-        known = {name: piece.column(f"{name}.{id}") for name in ("nulls", "nans", "min", "max")}
-        known["exact"] = pc.equal(piece.column(f"cuts.{id}"), 0)
-        return pa.StructArray.from_arrays(list(known.values()), list(known))
-
-    return pa.StructArray.from_arrays(list(map(of_column, ids.values())), list(ids))
 
 
 def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
@@ -449,18 +444,35 @@ def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     return counted.rename_columns([*shown, *sums])
 
 
+def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
+    """The statistics of one column as a struct, chunk by chunk: nothing is copied."""
+    names = ("nulls", "nans", "min", "max")
+    pieces = table.select([f"{name}.{field.id}" for name in (*names, "cuts")]).to_batches()
+    shown = [
+        pa.StructArray.from_arrays(
+            [*piece.columns[:4], pc.equal(piece.column(4), 0)], names=[*names, "exact"]
+        )
+        for piece in pieces
+    ]
+    kinds = [*(table.schema.field(f"{name}.{field.id}").type for name in names), pa.bool_()]
+    return pa.chunked_array(shown, pa.struct(list(zip([*names, "exact"], kinds, strict=True))))
+
+
 def differing_entries(
     ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
     """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both
     list are not opened. [RD8]"""
     before, after = unshared_entries(ctx, start, end)
+    old, new = (table.column("path").combine_chunks() for table in (before, after))
+    return (
+        _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
+        _in_order(after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))), end),
+    )
 
-    def without(entries: pa.Table, others: pa.Table, snapshot: Snapshot) -> pa.Table:
-        known = pc.is_in(entries.column("path"), value_set=others.column("path").combine_chunks())
-        return manifest_table.unite([entries.filter(pc.invert(known))], snapshot)
 
-    return without(before, after, start), without(after, before, end)
+def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
+    return manifest_table.unite([entries], snapshot)
 
 
 def unshared_entries(
