@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 from ..filter.predicate import ColumnBounds, Predicate, columns_of, may_match, virtual_fields
 from ..filter.transforms import with_transforms
 from ..format import codec, manifest_table, values
-from ..format.entries import ManifestRef
+from ..format.entries import ManifestRef, pack_bins
 from ..format.fields import (
     FLOATS,
     MAX_FIELD_ID,
@@ -74,27 +76,35 @@ class EntrySource:
 
 
 class RowGroupSource:
-    """The statistics of the entries in each row group, from the footer of a manifest. [RD12]
+    """The statistics of the entries in each row group, from the footers of one or more manifests,
+    in order. [RD12]
 
     An entry that does not know a bound has null there, and the statistics of a row group skip
     nulls: if there is one, the bound of the row group is unknown. It is also unknown if a manifest
     does not have the column.
     """
 
-    def __init__(self, parts: ManifestParts, schema: Schema, partition_by: Sequence[int]) -> None:
-        self._parts = parts
+    def __init__(
+        self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
+    ) -> None:
+        self._footers = [
+            (each, list(map(each.metadata.row_group, range(each.metadata.num_row_groups))))
+            for each in footers
+        ]
         self._leaves = _comparable_fields(schema, partition_by)
         self._partition_by = partition_by
 
     @property
     def rows(self) -> pa.Array:
         """The number of entries, which serves as that of rows, unless none has any."""
-        none = (
+        none = [
             stats is not None and stats.has_min_max and stats.max == 0
             for stats in self._statistics("rows")
+        ]
+        entries = (group.num_rows for _, groups in self._footers for group in groups)
+        return pa.array(
+            [0 if empty else count for empty, count in zip(none, entries, strict=True)], pa.int64()
         )
-        counts = zip(none, self._parts.sizes, strict=True)
-        return pa.array([0 if empty else count for empty, count in counts], pa.int64())
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
@@ -112,20 +122,24 @@ class RowGroupSource:
         nans = self._no_rows(f"nans.{field.id}") if field.type in FLOATS else None
         return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
 
-    def _statistics(self, name: str) -> list[Any]:
-        at, metadata = self._parts.positions.get(name), self._parts.metadata
-        groups = range(len(self._parts.sizes))
-        return [None if at is None else metadata.row_group(n).column(at).statistics for n in groups]
+    def _statistics(self, name: str) -> Iterator[Any]:
+        for footer, groups in self._footers:
+            at = footer.positions.get(name)
+            yield from (None if at is None else group.column(at).statistics for group in groups)
 
     def _ends(self, name: str, field: Field, end: _End, *, with_nulls: bool) -> pa.Array:
         """The least or greatest value of each row group in the column's type; null: unknown."""
-        told = [
+        kind = arrow_type(field.type)
+        told = (
             stats if _tells(stats, with_nulls=with_nulls) else None
             for stats in self._statistics(name)
-        ]
-        at = self._parts.schema.get_field_index(name)
-        stored = None if at < 0 else self._parts.schema.field(at).type
-        return _typed(told, end, stored, arrow_type(field.type))
+        )
+        stored = (_stored(footer.schema, name) for footer, groups in self._footers for _ in groups)
+        # one run, unless the column was widened between two manifests
+        runs = groupby(zip(stored, told, strict=True), key=itemgetter(0))
+        return pa.concat_arrays(
+            [_typed([stats for _, stats in run], end, as_stored, kind) for as_stored, run in runs]
+        )
 
     def _no_rows(self, name: str) -> pa.Array:
         """0 if every entry counts none, otherwise unknown."""
@@ -215,6 +229,11 @@ def _tells(statistics: Any, *, with_nulls: bool) -> bool:
     return with_nulls or bool(statistics.has_null_count and statistics.null_count == 0)
 
 
+def _stored(schema: pa.Schema, name: str) -> pa.DataType | None:
+    at = schema.get_field_index(name)
+    return None if at < 0 else schema.field(at).type
+
+
 def _typed(
     told: Sequence[Any], end: _End, stored: pa.DataType | None, kind: pa.DataType
 ) -> pa.Array:
@@ -239,6 +258,8 @@ def _at(items: Sequence[WireValue], index: int) -> WireValue:
     return items[index] if index < len(items) else None
 
 
+_FOOTERS = 64  # manifests whose footers are evaluated together
+_FOOTERS_BYTES = 16 << 20  # bytes of these footers, as stored
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 
@@ -308,24 +329,56 @@ def _of_each(
 
 
 def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
-    """The entries that may match, by manifest. [RD12]"""
+    """The entries that may match, by manifest; footers of many are evaluated at once. [RD12]"""
+    tables: list[pa.Table] = []
     if not snapshot.manifests:
-        return []
+        return tables
     kept = may_match(predicate, ManifestSource(snapshot)).to_pylist()
     references = [ref for ref, may in zip(snapshot.manifests, kept, strict=True) if may]
     with raise_if_expired(ctx.store, snapshot.version):
         removed = ctx.manifests.removed(snapshot) if references else {}
 
-        def rows_of(ref: ManifestRef) -> pa.Table:
-            gone = removed.get(ref.path, 0)
-            check_removed(ref, gone)
-            parts = ctx.manifests.parts(ref, snapshot.partition_by)
-            if parts is None:
-                live = ctx.manifests.live(ref, snapshot, gone)
-                return _matching_entries(live, snapshot, predicate)
-            return _matching_rows(snapshot, predicate, gone, ref, parts)
+        def parts_of(ref: ManifestRef) -> ManifestParts | None:
+            check_removed(ref, removed.get(ref.path, 0))
+            return ctx.manifests.parts(ref, snapshot.partition_by)
 
-        return map_concurrently(ctx.store, rows_of, references)
+        def rows_of(asked: _Asked) -> pa.Table:
+            return _matching_rows(ctx, snapshot, predicate, removed.get(asked[0].path, 0), *asked)
+
+        for some in pack_bins(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
+            parts = map_concurrently(ctx.store, parts_of, some)
+            known = [part for part in parts if part is not None]
+            groups = _matching_groups(known, snapshot, predicate)
+            asked = [
+                (ref, part, [] if part is None else next(groups))
+                for ref, part in zip(some, parts, strict=True)
+            ]
+            # The first manifest supplies the columns if nothing matches.
+            asked = asked[:1] + [each for each in asked[1:] if each[1] is None or each[2]]
+            tables += map_concurrently(ctx.store, rows_of, asked)
+    return tables
+
+
+def _room(ref: ManifestRef) -> int:
+    """A manifest's share of `_FOOTERS_BYTES`: its footer, and room for `_FOOTERS` such."""
+    return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
+
+
+# one manifest and, if it is read by parts, these and the row groups that may match
+_Asked = tuple[ManifestRef, ManifestParts | None, list[int]]
+
+
+def _matching_groups(
+    parts: Sequence[ManifestParts], snapshot: Snapshot, predicate: Predicate
+) -> Iterator[list[int]]:
+    """The numbers of the row groups of each manifest that may match, by their statistics. [RD12]"""
+    if not parts:
+        return
+    may_have = may_match(predicate, RowGroupSource(parts, snapshot.schema, snapshot.partition_by))
+    at = 0
+    for part in parts:
+        yield pc.indices_nonzero(may_have.slice(at, len(part.sizes))).to_pylist()
+        at += len(part.sizes)
 
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
@@ -335,13 +388,19 @@ def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate)
 
 
 def _matching_rows(
-    snapshot: Snapshot, predicate: Predicate, removed: int, ref: ManifestRef, parts: ManifestParts
+    ctx: TableContext,
+    snapshot: Snapshot,
+    predicate: Predicate,
+    removed: int,
+    ref: ManifestRef,
+    parts: ManifestParts | None,
+    groups: Sequence[int],
 ) -> pa.Table:
-    """Read the filter's columns of the row groups that may match by their statistics, then the
-    other columns of the entries that remain. [RD12]"""
+    """Read the filter's columns of the row groups that may match, then the other columns of the
+    entries that remain. [RD12]"""
+    if parts is None:
+        return _matching_entries(ctx.manifests.live(ref, snapshot, removed), snapshot, predicate)
     schema, partition_by = snapshot.schema, snapshot.partition_by
-    may_have = may_match(predicate, RowGroupSource(parts, schema, partition_by))
-    groups = pc.indices_nonzero(may_have).to_pylist()
     if not groups:
         return parts.schema.empty_table()
     wanted = columns_for(predicate, schema, partition_by)

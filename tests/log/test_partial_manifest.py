@@ -31,6 +31,7 @@ from manifestcommit.log import manifests as partial_manifest
 from manifestcommit.log.manifests import ManifestReader, put_manifest
 from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.environment import Env
+from manifestcommit.scan import planning
 from manifestcommit.scan.planning import entries_table
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore
@@ -250,7 +251,7 @@ def test_rows_that_were_taken_out_are_counted_through_all_row_groups() -> None:
 
 
 def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is asked in its own type: only the row groups that may match are read. [OB13] [RD12]"""
+    """Both are asked together, each in its own type: only the row groups that may match are read. [OB13] [RD12]"""
     narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="integer") if f.name == "i" else f for f in SCHEMA.fields))
     session, snapshot = listed([])
     far = [
@@ -303,15 +304,19 @@ def test_a_filter_fetches_the_footer_and_the_row_groups_that_it_needs(monkeypatc
     assert len(store.calls) == before, "the footer alone says that nothing is there"
 
 
-def test_of_many_manifests_only_that_is_read_which_a_footer_leaves() -> None:
-    """[RD12]"""
+def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question for the manifests, one for all their row groups, and one for the entries of the only one that is left. [RD12]"""
     store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
     session, snapshot = listed([], store)
     pieces = [numbered(60)[start : start + 6] for start in range(0, 60, 6)]
     refs = tuple(put_manifest(store, each, Partitioned(SCHEMA, BY), job=JOB, env=Env()) for each in pieces)
     snapshot = msgspec.structs.replace(snapshot, manifests=refs)
+    asked: list[type] = []
+    ask = planning.may_match
+    monkeypatch.setattr(planning, "may_match", lambda predicate, source: asked.append(type(source)) or ask(predicate, source))
     store.reset()
     assert paths(entries_table(session, snapshot, Compare(op="=", column=("i",), value=425))) == ["p/000042.parquet"]
+    assert [each.__name__ for each in asked] == ["ManifestSource", "RowGroupSource", "EntrySource", "EntrySource"], "the last: of the head"
     assert store.requests()["get"] <= len(refs) + 2, "a footer each, and what is wanted of one"
 
 
