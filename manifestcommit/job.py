@@ -419,7 +419,7 @@ class Job(JointUnit):
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
-        if self.key_record is None:
+        if not self.already_committed:
             self.based_on.version(self._head, self.url)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -485,7 +485,7 @@ class Job(JointUnit):
     def has_work(self) -> bool:
         """Whether there is something that it would commit, or whose writing has begun."""
         declared = self.entries or self.manifests or self.advances or self.operation == "overwrite"
-        return bool(declared or self._writing) and self.key_record is None
+        return bool(declared or self._writing) and not self.already_committed
 
     def read_base(self) -> Head:
         """The table as of the job's birth. TableNotFoundError where there is none. [MT16]"""
@@ -660,7 +660,7 @@ class Job(JointUnit):
     def _write(self, data: Any, **options: Any) -> None:
         """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
         DataFrame. options: of `plan_write`. [SP1] [DF1]"""
-        if self.key_record is not None:
+        if self.already_committed:
             self.check_home()
             self.is_declared = True
             return
@@ -723,7 +723,7 @@ class Job(JointUnit):
         """
         self._check_open()
         ranges = source_ranges_of(sources)
-        if self.key_record is not None:
+        if self.already_committed:
             return
         for path in paths:
             entry = self._add_file(path)
@@ -948,9 +948,8 @@ class Job(JointUnit):
 
     def _newest_known(self) -> Head:
         assert self._head is not None
-        known, head = self.ctx.known, self._head
-        is_newer = known is not None and known.snapshot.version > head.snapshot.version
-        return known if known is not None and is_newer else head
+        known = self.ctx.known
+        return known if known is not None and known.version > self._head.version else self._head
 
     def take_part(self) -> TablePart:
         part = self.part()
@@ -1014,7 +1013,7 @@ class Job(JointUnit):
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.key_record is not None and not self.is_declared:
+        if self.already_committed and not self.is_declared:
             declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()

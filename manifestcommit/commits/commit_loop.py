@@ -1041,16 +1041,15 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base, own = self._ctx, self._head, mine.snapshot.version
-        lowest = base.snapshot.version
-        list_base = partial(list_above, ctx.store, lowest)
+        ctx, base, own = self._ctx, self._head, mine.version
+        list_base = partial(list_above, ctx.store, base.version)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_base()
         else:  # the hint decides nothing [CM7]
             hint = partial(put_hint, ctx.store, own, mine.digest)
             above, _ = side_by_side(ctx.store, list_base, hint)
         versions = above.versions
-        if (not versions or versions[-1] <= own) and lowest not in versions:
+        if (not versions or versions[-1] <= own) and base.version not in versions:
             raise removed(ctx, base, mine)
         check_same_root(ctx, base, mine, above)
         if versions[-1] == own:

@@ -170,8 +170,7 @@ class TableContext:
 
     def new_job(self, head: Head) -> str:
         """A new unique id of a job whose base version is this head. [LY4] [CM15]"""
-        table = head.snapshot
-        return object_names.job_id(table.version, table.table_id, self.env.randomness(16))
+        return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
 
     def noting(self, message: str | None, metadata: Mapping[str, str] | None) -> TableContext:
         """This context for one call, whose commits carry this note; it shares caches. [OB15]"""
