@@ -51,8 +51,10 @@ FOOTER = ("footer", pa.struct([("bytes", pa.int64()), ("digest", pa.string())]))
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
 _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is decoded as JSON
 # A path that leaves the table path, is hidden, or lies in the metadata: the rule of
-# format.object_names, for a whole column at once.
-_UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
+# format.object_names, for a whole column at once. Each is found by its first character or at the
+# beginning; searching for both in one pass takes twice as long.
+_UNSAFE = (r"/\.{0,2}(/|$)", r"^(\.{0,2}|(?i:_manifest))(/|$)")
+_FORBIDDEN = (b"\0", b"\\")
 
 
 def partition_types(of: Shape) -> tuple[FieldType, ...]:
@@ -271,11 +273,15 @@ def _json(text: str, kind: Any) -> Any:
 def _check_paths(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> None:
     if not _are_unique(paths, partitions):
         raise ValueError("it lists a path twice")
-    unsafe = paths.filter(pc.match_substring_regex(paths, _UNSAFE))
-    if len(unsafe):
-        raise ValueError(
-            f"it lists {unsafe[0].as_py()!r}, which is not a path of a data file below the root"
-        )
+    rules = [*_UNSAFE]
+    texts = [bytes(data) for chunk in paths.chunks if (data := chunk.buffers()[2])]
+    if any(char in text for text in texts for char in _FORBIDDEN):
+        rules.append(r"[\x00\\]")
+    for rule in rules:
+        for unsafe in paths.filter(pc.match_substring_regex(paths, rule)).slice(0, 1).to_pylist():
+            raise ValueError(
+                f"it lists {unsafe!r}, which is not a path of a data file below the root"
+            )
 
 
 def _are_unique(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> bool:

@@ -167,7 +167,7 @@ def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, i
     more memory than its length allows. [OB4]
 
     Values that share beginnings with others are refused: a few bytes of these may expand to any
-    amount.
+    amount. Those of a dictionary may each be its longest; others are as long as they are stored.
     """
     room = limit = min(MAX_MANIFEST_RAW_BYTES, ROOM_BYTES + GROWTH * len(data))
     for group, at in chunks:
@@ -179,6 +179,7 @@ def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, i
         if (
             min(raw, values) >= 0
             and leaf.physical_type == "BYTE_ARRAY"
+            and chunk.has_dictionary_page
             and values * raw > room >= 0
         ):
             room -= values * _longest(data, file.metadata, group, at)
