@@ -402,9 +402,12 @@ def _handed(links: Sequence[Link], version: int) -> list[str]:
 
 
 def check_swept(store: Store) -> list[str]:
-    """Once two gcs have left one version: whatever it does not list and is there, half files too, and what it lists and is not."""
+    """Once two gcs have left one version: whatever it does not list and is there, half files too, and what it lists and is not.
+
+    Prepared jobs hold nothing any more: all are decided (`waiting`), some of them in the home of their joint commit alone.
+    """
     for _ in range(2):
-        gc(store, foreign=True)
+        gc(store, foreign=True, prepared_grace_s=0)
     unfinished = {each.name for each in store.unfinished()}
     there, listed = {*sizes(store), *unfinished}, needed(store)
     wrong = {"are left that nothing lists": there - listed, "are missing": listed - there}
