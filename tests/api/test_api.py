@@ -76,29 +76,18 @@ def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"overwrite": "dynamic"}, "overwrite"),
-        ({"mode": "overwrite", "overwrite": "static"}, "overwrite"),
-        ({"mode": "overwrite", "overwrite": {}}, "overwrite"),
-        ({"mode": "overwrite", "conflict": "later"}, "conflict"),
-        ({"conflict": "fail"}, "conflict"),
-        ({"watermarks": {"MyTopic:0": 50}}, "MyTopic:0"),
-        ({"watermarks": {"MyTopic:0": (50, 0)}}, "MyTopic:0"),
-        ({"watermarks": {"MyTopic:0": (0, 1.5)}}, "MyTopic:0"),
-        ({"watermarks": {"": (0, 1)}}, "source"),
-        ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
-        ({"recoverable": True}, "recoverable"),
-        ({"recoverable": True, "key": "k"}, "needs a fingerprint"),
-        ({"partition_by": ["nope"]}, "nope"),
-        ({"partition_by": ["day", "day"]}, "day"),
-        ({"storage_options": {"key": "hunter2"}}, "storage_options"),
-        ({"data": [1, 2]}, "pandas"),
-        ({"data": "x"}, "polars"),
-        ({"data": {"a": [1]}}, "pyarrow"),
-        ({"data": None}, "pyarrow"),
-        ({"data": pl.LazyFrame({"a": [1]})}, r"collect\(\)"),
+        ({"overwrite": "dynamic"}, "overwrite"), ({"mode": "overwrite", "overwrite": "static"}, "overwrite"),
+        ({"mode": "overwrite", "overwrite": {}}, "overwrite"), ({"mode": "overwrite", "conflict": "later"}, "conflict"),
+        ({"conflict": "fail"}, "conflict"), ({"watermarks": {"MyTopic:0": 50}}, "MyTopic:0"),
+        ({"watermarks": {"MyTopic:0": (50, 0)}}, "MyTopic:0"), ({"watermarks": {"MyTopic:0": (0, 1.5)}}, "MyTopic:0"),
+        ({"watermarks": {"": (0, 1)}}, "source"), ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
+        ({"recoverable": True}, "recoverable"), ({"recoverable": True, "key": "k"}, "needs a fingerprint"),
+        ({"partition_by": ["nope"]}, "nope"), ({"partition_by": ["day", "day"]}, "day"),
+        ({"storage_options": {"key": "hunter2"}}, "storage_options"), ({"data": [1, 2]}, "pandas"), ({"data": "x"}, "polars"),
+        ({"data": {"a": [1]}}, "pyarrow"), ({"data": None}, "pyarrow"), ({"data": pl.LazyFrame({"a": [1]})}, r"collect\(\)"),
         ({"data": pa.array([1])}, "columns"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_named_and_nothing_is_made(root: Path, options: dict[str, Any], named: str) -> None:
     """UsageError before anything is read or written: no folder is left, no table, no file. [SC3]"""
     with pytest.raises(mc.errors.UsageError, match=named):
@@ -461,20 +450,12 @@ SECRET = "wJalrXUtnFEMI"  # in every form in which users put one into a URL
 @pytest.mark.parametrize(
     "url",
     [
-        f"s3://AKIA:{SECRET}@bucket/x",
-        f"s3a://AKIA:{SECRET}@bucket/x",
-        f"s3://AKIA:{SECRET}/K7MDENG@bucket/x",
-        f"S3://AKIA:{SECRET}@bucket/x",
-        f"gs://token:{SECRET}@bucket/x",
-        f"abfss://user:{SECRET}@account.dfs.core.windows.net/x",
-        f"https://user:{SECRET}@host/x",
-        f"hdfs://user:{SECRET}@host:8020/x",
-        f"file://user:{SECRET}@host/x",
-        f"memory://user:{SECRET}@host/x",
-        f"memory://user:{SECRET}/K7MDENG@host/x",
-        f"s3://bucket/x?X-Amz-Signature={SECRET}",
+        f"s3://AKIA:{SECRET}@bucket/x", f"s3a://AKIA:{SECRET}@bucket/x", f"s3://AKIA:{SECRET}/K7MDENG@bucket/x",
+        f"S3://AKIA:{SECRET}@bucket/x", f"gs://token:{SECRET}@bucket/x", f"abfss://user:{SECRET}@account.dfs.core.windows.net/x",
+        f"https://user:{SECRET}@host/x", f"hdfs://user:{SECRET}@host:8020/x", f"file://user:{SECRET}@host/x",
+        f"memory://user:{SECRET}@host/x", f"memory://user:{SECRET}/K7MDENG@host/x", f"s3://bucket/x?X-Amz-Signature={SECRET}",
     ],
-)
+)  # fmt: skip
 def test_a_secret_in_a_url_is_in_no_error(url: str) -> None:
     """Every call refuses such a URL, and says so without repeating it. [SE1] [ST4]"""
     calls: list[Callable[[], Any]] = [

@@ -99,14 +99,10 @@ def test_a_comment_stays_with_its_column(table: Table) -> None:
 @pytest.mark.parametrize(
     ("name", "comment", "says"),
     [
-        ("nope", "x", "no column 'nope'"),
-        ("s", "\x1b[31m", "comment"),
-        ("s", "x" * 2001, "comment"),
-        ("s", 7, "comment"),
-        ("s", "", "comment"),
-        ("s", "password=hunter2hunter2", "comment"),
+        ("nope", "x", "no column 'nope'"), ("s", "\x1b[31m", "comment"), ("s", "x" * 2001, "comment"), ("s", 7, "comment"),
+        ("s", "", "comment"), ("s", "password=hunter2hunter2", "comment"),
     ],
-)
+)  # fmt: skip
 def test_a_comment_that_is_none_is_refused(table: Table, name: str, comment: Any, says: str) -> None:
     """What a terminal would act upon, and what looks like a credential. [SC9] [SE5]"""
     before = table.version

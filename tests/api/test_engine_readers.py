@@ -121,16 +121,9 @@ def empty(path: str) -> None:
 
 # Tables of every kind, and whether the engines' own readers read them.
 KINDS: dict[Callable[[str], None], bool] = {
-    hostile_partitions: True,
-    evolved: True,
-    swapped: True,
-    nested: True,
-    every_type: True,
-    changed: True,
-    adopted: True,
-    unusual: False,
+    hostile_partitions: True, evolved: True, swapped: True, nested: True, every_type: True, changed: True, adopted: True, unusual: False,
     empty: False,
-}
+}  # fmt: skip
 
 
 def connected() -> duckdb.DuckDBPyConnection:

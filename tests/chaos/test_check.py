@@ -156,23 +156,15 @@ def _unfinished(fed: Fed) -> None:
 
 
 DAMAGE: dict[Callable[[Fed], None], str] = {
-    _twice: "1 twice: [",
-    _twice_in_two_versions: "1 out of the range: [2]",
-    _lost: "1 lost: [15]",
-    _changed: "5 changed: [15, 16, 17, 18, 19]",
-    _too_far: "is 21, and its log ends at 20",
-    _too_early: "version 5: 'a b%' from 15 to 20: 5 lost",
-    _too_short: "watermarks that are not the log's ends: {'a b%': (15, 20)",
-    _stranger: "'nobody'",
-    _file_gone: "1 listed files are missing or have another length",
-    _file_cut: "1 listed files are missing or have another length",
-    _file_changed: "has other bytes than were listed",
-    _miscounted: "10 rows written, but 11 read",
-    _version_gone: "versions 3 to 3 are missing",
-    _versions_gone: "versions 1 to 2 are missing",
-    _version_replaced: "version 4 was not built on version 3 as it is",
+    _twice: "1 twice: [", _twice_in_two_versions: "1 out of the range: [2]", _lost: "1 lost: [15]",
+    _changed: "5 changed: [15, 16, 17, 18, 19]", _too_far: "is 21, and its log ends at 20",
+    _too_early: "version 5: 'a b%' from 15 to 20: 5 lost", _too_short: "watermarks that are not the log's ends: {'a b%': (15, 20)",
+    _stranger: "'nobody'", _file_gone: "1 listed files are missing or have another length",
+    _file_cut: "1 listed files are missing or have another length", _file_changed: "has other bytes than were listed",
+    _miscounted: "10 rows written, but 11 read", _version_gone: "versions 3 to 3 are missing",
+    _versions_gone: "versions 1 to 2 are missing", _version_replaced: "version 4 was not built on version 3 as it is",
     _unfinished: "1 jobs that nobody finished",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__.strip("_"))

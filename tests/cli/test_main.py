@@ -291,17 +291,11 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
     job = mc.Table(url, rgw.storage_options).history()[0]["job"]
     more = {"changes": ["1"], "resolve": [job], "lineage": ["s", "1"], "rewind": ["s", "--to", "0", "--reason", "x", "--yes"]}
     more |= {
-        "rollback": ["2", "--reason", "x", "--yes"],
-        "tag": ["a tag é%"],
-        "compact": ["--only-manifests"],
-        "delete": ["--where", "a > 9", "--dry-run"],
-        "add-column": ["b", "long"],
-        "rename-column": ["b", "c"],
-        "widen-column": ["c", "long"],
-        "comment-column": ["c", "a comment é"],
-        "drop-column": ["c", "--yes"],
+        "rollback": ["2", "--reason", "x", "--yes"], "tag": ["a tag é%"], "compact": ["--only-manifests"],
+        "delete": ["--where", "a > 9", "--dry-run"], "add-column": ["b", "long"], "rename-column": ["b", "c"],
+        "widen-column": ["c", "long"], "comment-column": ["c", "a comment é"], "drop-column": ["c", "--yes"],
         "set-partitioning": ["--partition-by", "a"],
-    }
+    }  # fmt: skip
     for command in COMMANDS:
         found = run(command, url, *more.get(command, []), "--storage-options", options_file)
         assert (found.status, "Traceback" in found.err) == (0, False), found.err
@@ -394,14 +388,10 @@ def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> N
 VALUES = {
     "date": (pa.date32(), dt.date(2013, 1, 31)),
     "timestamp": (pa.timestamp("us", "UTC"), dt.datetime(2013, 1, 31, 12, 0, 0, 5, tzinfo=dt.UTC)),
-    "ntz": (pa.timestamp("us"), dt.datetime(2013, 1, 31, 12)),
-    "decimal": (pa.decimal128(9, 2), "1.50"),
-    "interval": (pa.duration("us"), dt.timedelta(hours=1)),
-    "binary": (pa.binary(), b"\xff"),
-    "nan": (pa.float64(), math.nan),
-    "infinity": (pa.float32(), math.inf),
-    "list": (pa.list_(pa.int64()), [1]),
-}
+    "ntz": (pa.timestamp("us"), dt.datetime(2013, 1, 31, 12)), "decimal": (pa.decimal128(9, 2), "1.50"),
+    "interval": (pa.duration("us"), dt.timedelta(hours=1)), "binary": (pa.binary(), b"\xff"), "nan": (pa.float64(), math.nan),
+    "infinity": (pa.float32(), math.inf), "list": (pa.list_(pa.int64()), [1]),
+}  # fmt: skip
 
 
 def test_bounds_of_every_type_have_a_json_form(run: Run, tmp_path: Path) -> None:

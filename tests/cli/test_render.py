@@ -56,16 +56,11 @@ def test_a_table_without_a_head_is_two_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
-        ("a\nb\rc\td", "a\\nb\\rc\\td"),
-        ("\x00\x07\x7f", "\\x00\\x07\\x7f"),
-        ("\x9b31m", "\\x9b31m"),
-        ("\u202eevil", "\\u202eevil"),
-        ("\u200b", "\\u200b"),
-        ("\u2028", "\\u2028"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"), ("a\nb\rc\td", "a\\nb\\rc\\td"), ("\x00\x07\x7f", "\\x00\\x07\\x7f"),
+        ("\x9b31m", "\\x9b31m"), ("\u202eevil", "\\u202eevil"), ("\u200b", "\\u200b"), ("\u2028", "\\u2028"),
         ("plain text, é 日本 🦆", "plain text, é 日本 🦆"),
     ],
-)
+)  # fmt: skip
 def test_control_characters_are_shown_not_sent(text: str, shown: str) -> None:
     """Colours, line breaks, bells, eight-bit escapes, reversed writing: in cells and in names of columns."""
     assert render_table(("a",), [(text,)]).splitlines()[-1] == shown

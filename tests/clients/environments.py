@@ -30,14 +30,9 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
 _PLACES = {"ClickHouse": "chdb", "Daft": "daft", "Sail": "sail"}
 # Client -> the distribution whose version is shown.
 DISTRIBUTIONS = {
-    "pyiceberg": "pyiceberg",
-    "DuckDB": "duckdb",
-    "Polars": "polars",
-    "delta-rs": "deltalake",
-    "ClickHouse": "chdb",
-    "Daft": "daft",
+    "pyiceberg": "pyiceberg", "DuckDB": "duckdb", "Polars": "polars", "delta-rs": "deltalake", "ClickHouse": "chdb", "Daft": "daft",
     "Sail": "pysail",
-}
+}  # fmt: skip
 
 
 def environment_of(client: str) -> str:

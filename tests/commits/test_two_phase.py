@@ -98,13 +98,9 @@ def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
     job.write(rows([7], day="a"))
     name = job.prepare()
     uses: dict[str, Callable[[], Any]] = {
-        "commit": job.commit,
-        "write": lambda: job.write(rows([8], day="a")),
-        "add_files": lambda: job.add_files(["x.parquet"]),
-        "overwrite": lambda: job.overwrite(None),
-        "advance": lambda: job.advance("s", 5, 6),
-        "abort": job.abort,
-    }
+        "commit": job.commit, "write": lambda: job.write(rows([8], day="a")), "add_files": lambda: job.add_files(["x.parquet"]),
+        "overwrite": lambda: job.overwrite(None), "advance": lambda: job.advance("s", 5, 6), "abort": job.abort,
+    }  # fmt: skip
     with pytest.raises(UsageError, match="prepared"):
         uses[use]()
     assert head(root) == 3 and mc.Table(root).resolve(name) == "pending"

@@ -178,13 +178,9 @@ def add_without_column(ice: Any, name: str, data: pa.Table, *partition: Any) -> 
     path = Path(f"{root}/data/{name}.parquet")
     pq.write_table(data, path)
     made = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(*partition),
-        record_count=data.num_rows,
-        file_size_in_bytes=path.stat().st_size,
-    )
+        content=DataFileContent.DATA, file_path=f"file://{path}", file_format=FileFormat.PARQUET, partition=Record(*partition),
+        record_count=data.num_rows, file_size_in_bytes=path.stat().st_size,
+    )  # fmt: skip
     made.spec_id = ice.spec().spec_id
     with ice.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
         update.append_data_file(made)
@@ -261,13 +257,8 @@ def test_values_of_partitions_are_taken_from_the_metadata(path: str) -> None:
 
 
 ONLY_IN_METADATA = [
-    (FloatType(), 1.5),
-    (DoubleType(), 0.0),
-    (BinaryType(), b"x"),
-    (TimestampType(), 0),
-    (LongType(), 0),
-    (StringType(), ""),
-]
+    (FloatType(), 1.5), (DoubleType(), 0.0), (BinaryType(), b"x"), (TimestampType(), 0), (LongType(), 0), (StringType(), ""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "value"), ONLY_IN_METADATA, ids=str)

@@ -355,11 +355,7 @@ PLANTS: dict[str, Plant] = {
     **{
         f"counts of {counts}": committed("counts_differ", lambda head, counts=counts: signed(job_of(head), summary=Summary(**counts)))
         for counts in (
-            {"rows_read": 9},
-            {"rows_read": 9, "rows_written": 0},
-            {"rows_written": 9},
-            {"files_written": 9},
-            {"bytes_written": 9},
+            {"rows_read": 9}, {"rows_read": 9, "rows_written": 0}, {"rows_written": 9}, {"files_written": 9}, {"bytes_written": 9},
         )
     },
     "file dropped from the list": committed("totals_differ", lambda head: {"added": head.added[1:]}),
@@ -394,7 +390,7 @@ PLANTS: dict[str, Plant] = {
     "partition value of another type": committed(
         "version_unreadable", lambda head: {"added": (msgspec.structs.replace(head.added[0], partition=(5,)), *head.added[1:])}
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)

@@ -144,14 +144,9 @@ def test_what_has_no_order_has_no_bounds() -> None:
         )
     )
     arrays = [
-        pa.array([[7, 8]]),
-        pa.array([[(7, 8)]], pa.map_(pa.int64(), pa.int64())),
-        pa.array(["x"]),
-        pa.array([{"value": b"\x00", "metadata": b"\x01\x00\x00"}], arrow_type("variant")),
-        pa.nulls(1),
-        pa.array([5]),
-        pa.array([6]),
-    ]
+        pa.array([[7, 8]]), pa.array([[(7, 8)]], pa.map_(pa.int64(), pa.int64())), pa.array(["x"]),
+        pa.array([{"value": b"\x00", "metadata": b"\x01\x00\x00"}], arrow_type("variant")), pa.nulls(1), pa.array([5]), pa.array([6]),
+    ]  # fmt: skip
     entry = write_columns(schema, arrays, bounds_columns=4)
     assert entry.columns == {6: ColumnStats(nulls=0), 9: ColumnStats(nulls=0, min=5, max=5)}
     assert write_columns(schema, arrays, bounds_columns=0).columns == {}
@@ -197,11 +192,7 @@ def test_an_added_file_is_told_as_it_is(store: MemoryStore) -> None:
     entry, data = inspect(store, "x/y z%.parquet"), store.get("x/y z%.parquet")
     end = data[-8 - int.from_bytes(data[-8:-4], "little") :]
     assert entry == Entry(
-        path="x/y z%.parquet",
-        rows=2,
-        bytes=len(data),
-        footer=FooterRef(bytes=len(end), digest=codec.digest(end)),
-        job=JOB,
+        path="x/y z%.parquet", rows=2, bytes=len(data), footer=FooterRef(bytes=len(end), digest=codec.digest(end)), job=JOB,
         columns={
             101: ColumnStats(nulls=1, min=3, max=3),
             104: ColumnStats(nulls=0, min="a", max="b", min_cut=True, max_cut=True),
@@ -209,7 +200,7 @@ def test_an_added_file_is_told_as_it_is(store: MemoryStore) -> None:
             107: ColumnStats(nulls=0, min=1.0, max=1.0),
             108: ColumnStats(nulls=0, min=1, max=2),
         },
-    )
+    )  # fmt: skip
 
 
 MISFITS = {

@@ -204,21 +204,15 @@ def test_dictionaries_of_views_are_decoded(values: pa.Array) -> None:
 @pytest.mark.parametrize(
     ("array", "type"),
     [
-        (pa.array([1, None], pa.int8()), "long"),
-        (pa.array([1], pa.uint64()), "byte"),
-        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"),
-        (pa.array([np.float16(1.5)], pa.float16()), "double"),
-        (pa.array([1.5], pa.float32()), "double"),
-        (pa.array([Decimal("1.20")]), "decimal(10,4)"),
-        (pa.array([Decimal("1.2000")]), "decimal(3,1)"),
-        (pa.array([86_400_000], pa.date64()), "date"),
-        (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz"),
-        (pa.array([86_400], pa.duration("s")), "interval day"),
-        (pa.array([None, None], pa.int32()), "void"),
-        (pa.nulls(2), "long"),
+        (pa.array([1, None], pa.int8()), "long"), (pa.array([1], pa.uint64()), "byte"),
+        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"), (pa.array([np.float16(1.5)], pa.float16()), "double"),
+        (pa.array([1.5], pa.float32()), "double"), (pa.array([Decimal("1.20")]), "decimal(10,4)"),
+        (pa.array([Decimal("1.2000")]), "decimal(3,1)"), (pa.array([86_400_000], pa.date64()), "date"),
+        (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz"), (pa.array([86_400], pa.duration("s")), "interval day"),
+        (pa.array([None, None], pa.int32()), "void"), (pa.nulls(2), "long"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_checked_cast_keeps_the_value(array: pa.Array, type: str) -> None:
     """[SC3]"""
     assert conform(batch(c=array), column(type)).column(0).to_pylist() == array.to_pylist()

@@ -128,24 +128,14 @@ def test_numbers_that_stay_the_same_fit_where_they_are_converted(table: FieldTyp
 @pytest.mark.parametrize(
     ("table", "data"),
     [
-        ("decimal(10,2)", "double"),
-        ("double", "decimal(10,2)"),
-        ("boolean", "double"),
-        ("string", "long"),
-        ("string", "binary"),
-        ("timestamp", "timestamp_ntz"),
-        ("date", "timestamp_ntz"),
-        ("decimal(5,2)", "decimal(5,3)"),
-        ("decimal(38,2)", "decimal(38,0)"),
-        ("long", "decimal(20,0)"),
-        ("boolean", "byte"),
-        ("variant", "string"),
-        ("long", "interval day"),
+        ("decimal(10,2)", "double"), ("double", "decimal(10,2)"), ("boolean", "double"), ("string", "long"), ("string", "binary"),
+        ("timestamp", "timestamp_ntz"), ("date", "timestamp_ntz"), ("decimal(5,2)", "decimal(5,3)"), ("decimal(38,2)", "decimal(38,0)"),
+        ("long", "decimal(20,0)"), ("boolean", "byte"), ("variant", "string"), ("long", "interval day"),
         ("string", StructType(fields=(Field(id=9, name="x", type="string"),))),
         (StructType(fields=(Field(id=9, name="x", type="string"),)), ArrayType(element=Field(id=9, name="element", type="string"))),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_types_that_do_not_widen_are_refused_even_with_merge(table: FieldType, data: FieldType) -> None:
     """[SC5] No value changes."""
     for merge in (False, True):
@@ -298,20 +288,11 @@ COMMENT = SchemaEdit(kind="comment", id=1, column="a", to="one")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (add("n"), add("m", 200)),
-        (add("n"), WIDEN),
-        (add("n"), DROP),
-        (WIDEN, RENAME),
-        (WIDEN, RELAX),
-        (RENAME, MEMBER),
-        (MEMBER, FLOAT),
-        (DROP, FLOAT),
-        (RENAME, add("n", type=nest("map", "long", 200))),
-        (COMMENT, RENAME),
-        (COMMENT, WIDEN),
+        (add("n"), add("m", 200)), (add("n"), WIDEN), (add("n"), DROP), (WIDEN, RENAME), (WIDEN, RELAX), (RENAME, MEMBER), (MEMBER, FLOAT),
+        (DROP, FLOAT), (RENAME, add("n", type=nest("map", "long", 200))), (COMMENT, RENAME), (COMMENT, WIDEN),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_edits_of_different_things_commute(one: SchemaEdit, other: SchemaEdit) -> None:
     """[CF8] [SC9] Whichever wins, the same columns come out (added ones in the order in which they came)."""
     left, right = apply_edits(apply_edits(TABLE, [one]), [other]), apply_edits(apply_edits(TABLE, [other]), [one])
@@ -330,28 +311,16 @@ def test_an_equal_edit_changes_nothing(edit: SchemaEdit) -> None:
 @pytest.mark.parametrize(
     ("winner", "mine"),
     [
-        (add("n", 100), add("N", 200)),
-        (add("n", 100), add("n", 100, "string")),
-        (add("n", 100), add("m", 100)),
-        (add("n", 100), add("m", 200, "long", physical="n")),
-        (add("n", 100, "long", physical="x"), add("m", 200, "long", physical="X")),
-        (RENAME, msgspec.structs.replace(RENAME, to="c")),
-        (RENAME, add("b", 200)),
-        (RENAME, add("a", 200)),
-        (add("b", 200), RENAME),
-        (DROP, WIDEN),
-        (DROP, RENAME),
-        (DROP, DROP),
-        (DROP, COMMENT),
-        (COMMENT, msgspec.structs.replace(COMMENT, to="another")),
-        (DROP, add("a", 200)),
-        (SchemaEdit(kind="drop", id=2, column="s"), MEMBER),
-        (SchemaEdit(kind="drop", id=2, column="s"), FLOAT),
+        (add("n", 100), add("N", 200)), (add("n", 100), add("n", 100, "string")), (add("n", 100), add("m", 100)),
+        (add("n", 100), add("m", 200, "long", physical="n")), (add("n", 100, "long", physical="x"), add("m", 200, "long", physical="X")),
+        (RENAME, msgspec.structs.replace(RENAME, to="c")), (RENAME, add("b", 200)), (RENAME, add("a", 200)), (add("b", 200), RENAME),
+        (DROP, WIDEN), (DROP, RENAME), (DROP, DROP), (DROP, COMMENT), (COMMENT, msgspec.structs.replace(COMMENT, to="another")),
+        (DROP, add("a", 200)), (SchemaEdit(kind="drop", id=2, column="s"), MEMBER), (SchemaEdit(kind="drop", id=2, column="s"), FLOAT),
         (MEMBER, msgspec.structs.replace(MEMBER, field=Field(id=102, name="Y", type="date"))),
         (add("m", 200), add("n", 100, nest("struct", "long", 200))),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_edits_that_contradict_are_conflicts(winner: SchemaEdit, mine: SchemaEdit) -> None:
     """[CF8]"""
     after = apply_edits(TABLE, [winner])

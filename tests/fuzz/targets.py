@@ -245,17 +245,8 @@ def _put_beside(table: Table, name: str, dice: random.Random) -> None:
     """The content of an object, or none, under a name that is almost its own."""
     folder, _, own = name.rpartition("/")
     strange = [
-        "v9-0123456789abcdef-" + "0" * 32,
-        "v" + "9" * 19 + own[2:],
-        "%2e%2e",
-        "i-",
-        "TABLE-",
-        "é\u0301",
-        "x" * 200,
-        "\U0010ffff",
-        " ",
-        "=",
-    ]
+        "v9-0123456789abcdef-" + "0" * 32, "v" + "9" * 19 + own[2:], "%2e%2e", "i-", "TABLE-", "é\u0301", "x" * 200, "\U0010ffff", " ", "=",
+    ]  # fmt: skip
     at = dice.randrange(len(own) + 1)
     near = [own[:at] + dice.choice(["0", "9", "f", "-", ".", "٤", "\n", "%", "'"]) + own[at:], own[:at] + own[at + 1 :], own[:at], own * 2]
     other = dice.choice([*strange, *near, own.replace("0", "9"), own.upper()]) or "x"
@@ -265,18 +256,10 @@ def _put_beside(table: Table, name: str, dice: random.Random) -> None:
 
 
 HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
-    "head": hostile_head,
-    "bytes": hostile_bytes,
-    "manifest": hostile_manifest,
-    "prepared": hostile_prepared,
-    "intent": hostile_intent,
-    "task": hostile_task,
-    "mark": hostile_mark,
-    "marker": hostile_marker,
-    "hint": hostile_hint,
-    "claim": hostile_claim,
+    "head": hostile_head, "bytes": hostile_bytes, "manifest": hostile_manifest, "prepared": hostile_prepared, "intent": hostile_intent,
+    "task": hostile_task, "mark": hostile_mark, "marker": hostile_marker, "hint": hostile_hint, "claim": hostile_claim,
     "names": hostile_names,
-}
+}  # fmt: skip
 
 # Where these are hostile the table itself is sound, and has to stay so, whatever is committed on the way.
 SOUND = frozenset({"claim", "prepared", "intent", "task", "mark"})

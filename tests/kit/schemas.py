@@ -13,28 +13,8 @@ from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field
 from manifestcommit.format.values import Conformer
 
 HOSTILE_NAMES = [
-    "a b",
-    "%41",
-    "a+b",
-    "a=b",
-    "#",
-    "'",
-    '"',
-    "`",
-    "a.b",
-    "été",
-    "日本",
-    "🦆",
-    "..",
-    "_x",
-    ".x",
-    "\\",
-    "/",
-    "{",
-    " ",
-    "\t",
-    "Ω",
-]
+    "a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "_x", ".x", "\\", "/", "{", " ", "\t", "Ω",
+]  # fmt: skip
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 
 names = st.sampled_from(HOSTILE_NAMES) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)

@@ -407,17 +407,11 @@ def _footer(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
 @pytest.mark.parametrize(
     "change",
     [
-        _footer(digest="sha256:" + "0" * 64),
-        _footer(bytes=8),
-        _footer(bytes=100),
-        _footer(bytes=10**9),
-        _replaced(files=11),
-        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes - 1),
-        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes + 1),
-        _replaced(bytes=2**40),
-        _replaced(path=f"{object_names.MANIFESTS}{JOB}-missing.parquet"),
+        _footer(digest="sha256:" + "0" * 64), _footer(bytes=8), _footer(bytes=100), _footer(bytes=10**9), _replaced(files=11),
+        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes - 1), lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes + 1),
+        _replaced(bytes=2**40), _replaced(path=f"{object_names.MANIFESTS}{JOB}-missing.parquet"),
     ],
-)
+)  # fmt: skip
 def test_a_false_reference_is_damage(change: Callable[[ManifestRef], ManifestRef]) -> None:
     """[OB4] [OB14] [RD11]"""
     session, snapshot = listed(numbered(12))

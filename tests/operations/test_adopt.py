@@ -131,17 +131,12 @@ def test_every_type_that_a_table_has_comes_back(tmp_path: Path) -> None:
     moment = dt.datetime(2013, 1, 1, 12, 30, tzinfo=dt.UTC)
     data = pa.table(
         {
-            "id": [1, 2],
-            "t": pa.array([moment, None], pa.timestamp("us", "UTC")),
+            "id": [1, 2], "t": pa.array([moment, None], pa.timestamp("us", "UTC")),
             "ntz": pa.array([moment.replace(tzinfo=None), None], pa.timestamp("us")),
-            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())),
-            "l": [[{"x": 1.5}], []],
-            "b": [b"\xff", None],
-            "u": pa.array([2**64 - 1, 0], pa.uint64()),
-            "cat": pa.array(["a", "b"]).dictionary_encode(),
-            "ok": [True, None],
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())), "l": [[{"x": 1.5}], []], "b": [b"\xff", None],
+            "u": pa.array([2**64 - 1, 0], pa.uint64()), "cat": pa.array(["a", "b"]).dictionary_encode(), "ok": [True, None],
         }
-    )
+    )  # fmt: skip
     put(tmp_path / "new", "1.parquet", data)
     put(tmp_path / "new", "empty.parquet", data.slice(0, 0))
     mc.Table(tmp_path / "new").adopt()
@@ -292,16 +287,12 @@ def test_a_folder_without_any_parquet_file_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "what"),
     [
-        ("_delta_log/00000000000000000000.json", "Delta Lake"),
-        (".hoodie/hoodie.properties", "Hudi"),
-        ("metadata/v1.metadata.json", "Iceberg"),
-        ("metadata/00000-5f.gz.metadata.json", "Iceberg"),
-        ("sub/x/_delta_log/0.json", "Delta Lake"),
-        ("sub/metadata/v9.metadata.json", "Iceberg"),
-        ("_manifest_not/_delta_log/1.json", "Delta Lake"),
-        ("part=1/.hoodie_partition_metadata", "Hudi"),
+        ("_delta_log/00000000000000000000.json", "Delta Lake"), (".hoodie/hoodie.properties", "Hudi"),
+        ("metadata/v1.metadata.json", "Iceberg"), ("metadata/00000-5f.gz.metadata.json", "Iceberg"),
+        ("sub/x/_delta_log/0.json", "Delta Lake"), ("sub/metadata/v9.metadata.json", "Iceberg"),
+        ("_manifest_not/_delta_log/1.json", "Delta Lake"), ("part=1/.hoodie_partition_metadata", "Hudi"),
     ],
-)
+)  # fmt: skip
 def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str) -> None:
     """Their folders hold files that were deleted long ago. [AF2]"""
     put(tmp_path, "a.parquet")

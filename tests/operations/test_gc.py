@@ -171,13 +171,8 @@ def test_gc_by_another_spelling_of_the_root_deletes_nothing_that_is_live(root: s
     monkeypatch.chdir(os.path.dirname(root))
     os.symlink(root, "a link")
     spellings: list[Any] = [
-        Path(root),
-        f"{root}/",
-        f"file://{root}",
-        os.path.basename(root),
-        f"{root}/../{os.path.basename(root)}",
-        "a link",
-    ]
+        Path(root), f"{root}/", f"file://{root}", os.path.basename(root), f"{root}/../{os.path.basename(root)}", "a link",
+    ]  # fmt: skip
     for spelling in spellings:
         report = mc.gc(spelling, foreign=True, **HARSH)
         assert isinstance(report, mc.GcReport) and ids(root) == [3]

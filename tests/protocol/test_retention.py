@@ -79,16 +79,11 @@ def test_fence_and_expired_never_go_back_and_keep_their_order(
 @pytest.mark.parametrize(
     ("policy", "at_grace", "at_keep_for", "prepared", "expected"),
     [
-        (Policy(), 20, 20, (), (20, 20)),
-        (Policy(), 0, 0, (), (5, 3)),
-        (Policy(), 12, 20, (), (12, 12)),
-        (Policy(), 20, 12, (), (20, 12)),
-        (Policy(keep_versions=4), 20, 20, (), (20, 17)),
-        (Policy(keep_versions=99), 20, 20, (), (20, 3)),
-        (Policy(), 20, 20, (9, 15), (9, 9)),
-        (Policy(), 20, 20, (2,), (5, 5)),
+        (Policy(), 20, 20, (), (20, 20)), (Policy(), 0, 0, (), (5, 3)), (Policy(), 12, 20, (), (12, 12)), (Policy(), 20, 12, (), (20, 12)),
+        (Policy(keep_versions=4), 20, 20, (), (20, 17)), (Policy(keep_versions=99), 20, 20, (), (20, 3)),
+        (Policy(), 20, 20, (9, 15), (9, 9)), (Policy(), 20, 20, (2,), (5, 5)),
     ],
-)
+)  # fmt: skip
 def test_the_choice(policy: Policy, at_grace: int, at_keep_for: int, prepared: tuple[int, ...], expected: tuple[int, int]) -> None:
     """[GC1] [AB5]"""
     assert choose(head(), policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared) == expected
@@ -372,22 +367,12 @@ def test_what_shows_another_table() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("é b/_manifest/hint", "é b/"),
-        ("a/b/_delta_log/0.json", "a/b/"),
-        ("a/.hoodie/x", "a/"),
-        ("a/_spark_metadata/0", "a/"),
-        ("a/metadata/v1.metadata.json", "a/"),
-        ("a/metadata/x.gz.metadata.json", "a/"),
-        ("a/_manifest/x/_manifest/hint", "a/"),
-        ("a\nb/_manifest/hint", "a\nb/"),
-        ("a/metadata/x.json", None),
-        ("_delta_log/0.json", None),
-        ("metadata/v1.metadata.json", None),
-        ("a/_manifestation/x", None),
-        ("a/_manifest", None),
-        ("x.csv", None),
+        ("é b/_manifest/hint", "é b/"), ("a/b/_delta_log/0.json", "a/b/"), ("a/.hoodie/x", "a/"), ("a/_spark_metadata/0", "a/"),
+        ("a/metadata/v1.metadata.json", "a/"), ("a/metadata/x.gz.metadata.json", "a/"), ("a/_manifest/x/_manifest/hint", "a/"),
+        ("a\nb/_manifest/hint", "a\nb/"), ("a/metadata/x.json", None), ("_delta_log/0.json", None), ("metadata/v1.metadata.json", None),
+        ("a/_manifestation/x", None), ("a/_manifest", None), ("x.csv", None),
     ],
-)
+)  # fmt: skip
 def test_the_folder_of_another_table(name: str, expected: str | None) -> None:
     """What lies in it is never condemned. [GC6] [LY6]"""
     assert inner_root(name) == expected
@@ -396,16 +381,10 @@ def test_the_folder_of_another_table(name: str, expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("x/é%+=.csv", True),
-        ("_SUCCESS", False),
-        ("_delta_log/0.json", False),
-        ("a/.hidden/b", False),
-        ("inner/_manifest/hint", False),
-        ("_MANIFEST/x", False),
-        ("a\\b", False),
-        ("\ud800", False),
+        ("x/é%+=.csv", True), ("_SUCCESS", False), ("_delta_log/0.json", False), ("a/.hidden/b", False), ("inner/_manifest/hint", False),
+        ("_MANIFEST/x", False), ("a\\b", False), ("\ud800", False),
     ],
-)
+)  # fmt: skip
 def test_what_may_be_condemned(name: str, expected: bool) -> None:
     """[GC6]"""
     assert is_condemnable(name) is expected
@@ -414,30 +393,18 @@ def test_what_may_be_condemned(name: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "is_temporary", "is_old", "expected"),
     [
-        (data(9, "day=1/"), False, False, True),
-        (data(10, "day=1/"), False, True, False),
-        (data(9, "day=1/", OTHER), False, True, False),
-        ("someone's.bin", False, True, False),
-        (object_names.manifest_name(job(9), b"n" * 16), False, False, True),
-        (object_names.manifest_name(job(9, OTHER), b"n" * 16), False, True, False),
-        (data(9, "day=1/"), True, False, True),
-        (data(10, "day=1/"), True, True, False),
-        (data(9, "day=1/", OTHER), True, True, False),
-        (data(9, "backup/day=1/"), True, True, False),
-        ("day=1/someone's.bin", True, True, True),
-        ("day=1/someone's.bin", True, False, False),
-        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, True, True),
-        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, False, False),
-        ("day=1/.mc-tmp-0", True, True, True),
-        ("day=1/.mc-tmp-0", True, False, False),
-        (".mc-tmp-0", True, True, False),
-        ("backup=1/.mc-tmp-0", True, True, False),
-        (data(9, "backup=1/"), True, True, False),
-        ("_manifest/versions/.mc-tmp-0", True, True, True),
-        ("inner/.mc-tmp-0", True, True, False),
-        ("inner/_manifest/versions/.mc-tmp-0", True, True, False),
+        (data(9, "day=1/"), False, False, True), (data(10, "day=1/"), False, True, False), (data(9, "day=1/", OTHER), False, True, False),
+        ("someone's.bin", False, True, False), (object_names.manifest_name(job(9), b"n" * 16), False, False, True),
+        (object_names.manifest_name(job(9, OTHER), b"n" * 16), False, True, False), (data(9, "day=1/"), True, False, True),
+        (data(10, "day=1/"), True, True, False), (data(9, "day=1/", OTHER), True, True, False),
+        (data(9, "backup/day=1/"), True, True, False), ("day=1/someone's.bin", True, True, True),
+        ("day=1/someone's.bin", True, False, False), ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, True, True),
+        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, False, False), ("day=1/.mc-tmp-0", True, True, True),
+        ("day=1/.mc-tmp-0", True, False, False), (".mc-tmp-0", True, True, False), ("backup=1/.mc-tmp-0", True, True, False),
+        (data(9, "backup=1/"), True, True, False), ("_manifest/versions/.mc-tmp-0", True, True, True),
+        ("inner/.mc-tmp-0", True, True, False), ("inner/_manifest/versions/.mc-tmp-0", True, True, False),
     ],
-)
+)  # fmt: skip
 def test_what_was_never_finished(name: str, is_temporary: bool, is_old: bool, expected: bool) -> None:
     """[GC9]"""
     found = classify_unfinished(name, HORIZON, is_temporary=is_temporary, is_old=is_old)

@@ -23,19 +23,13 @@ from manifestcommit.scan.planning import entries_table
 
 DAY, MOMENT = dt.date(1, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
 TYPES: dict[str, st.SearchStrategy[Any]] = {
-    "int": st.integers(-(2**31), 2**31 - 1),
-    "bigint": st.integers(-(2**63), 2**63 - 1),
-    "double": st.floats(),
-    "string": st.text() | st.sampled_from(["", "NULL", "it's", "a = b", "\0"]),
-    "binary": st.binary(),
-    "boolean": st.booleans(),
-    "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10),
-    "date": st.dates() | st.just(DAY),
-    "timestamp_ntz": st.datetimes() | st.just(MOMENT),
-    "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
+    "int": st.integers(-(2**31), 2**31 - 1), "bigint": st.integers(-(2**63), 2**63 - 1), "double": st.floats(),
+    "string": st.text() | st.sampled_from(["", "NULL", "it's", "a = b", "\0"]), "binary": st.binary(), "boolean": st.booleans(),
+    "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10), "date": st.dates() | st.just(DAY),
+    "timestamp_ntz": st.datetimes() | st.just(MOMENT), "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
     "array<int>": st.lists(st.integers(0, 9) | st.none()),
     "struct<a: int, b: string>": st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.text()}),
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -321,18 +315,11 @@ def test_members_that_stay(tmp_path: Path, act: Callable[[mc.Table], Any], says:
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        ("int", "7", 7),
-        ("string", "it's", "it's"),
-        ("double", "0.5", 0.5),
-        ("decimal(5,2)", "1.50", Decimal("1.50")),
-        ("date", "2020-02-29", dt.date(2020, 2, 29)),
-        ("timestamp", "2020-01-01T00:00:00Z", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
-        ("boolean", "true", True),
-        ("int", "7x", None),
-        ("byte", "300", None),
-        ("array<int>", "[1]", None),
+        ("int", "7", 7), ("string", "it's", "it's"), ("double", "0.5", 0.5), ("decimal(5,2)", "1.50", Decimal("1.50")),
+        ("date", "2020-02-29", dt.date(2020, 2, 29)), ("timestamp", "2020-01-01T00:00:00Z", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+        ("boolean", "true", True), ("int", "7x", None), ("byte", "300", None), ("array<int>", "[1]", None),
     ],
-)
+)  # fmt: skip
 def test_a_default_on_the_command_line(tmp_path: Path, kind: str, text: str, value: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Its text is the value, in the column's type, or the error is that of Python. [SC11]"""
     mc.write(pa.table({"id": [1]}), tmp_path / "t")

@@ -146,13 +146,9 @@ STEPS = st.lists(
 @pytest.mark.thorough
 @settings(max_examples=rounds(20, 300))
 @given(
-    before=STEPS,
-    after=STEPS,
-    limit=st.none() | st.integers(1, 5),
-    starting=st.none() | st.integers(1, 8),
-    small=st.booleans(),
+    before=STEPS, after=STEPS, limit=st.none() | st.integers(1, 5), starting=st.none() | st.integers(1, 8), small=st.booleans(),
     skips=st.booleans(),
-)
+)  # fmt: skip
 def test_each_file_is_given_once_in_order(
     before: Any, after: Any, limit: int | None, starting: int | None, small: bool, skips: bool
 ) -> None:

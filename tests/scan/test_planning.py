@@ -30,14 +30,10 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
     root = tmp_path_factory.mktemp("planning") / "flights"
     for on in range(1, 5):
         rows = {
-            "day": [dt.date(2013, 1, on)] * 4,
-            "carrier": ["AA", "UA", "9E", None],
-            "flight": [on * 100 + n for n in range(4)],
-            "delay": [float(on), math.nan, None, -math.inf],
-            "at": [dt.datetime(2013, 1, on, hour, tzinfo=UTC) for hour in (6, 12, 18, 23)],
-            "plane": [{"tail": f"N{on}", "seats": 100 + on}] * 4,
-            "stops": [[on], [], None, [None]],
-        }
+            "day": [dt.date(2013, 1, on)] * 4, "carrier": ["AA", "UA", "9E", None], "flight": [on * 100 + n for n in range(4)],
+            "delay": [float(on), math.nan, None, -math.inf], "at": [dt.datetime(2013, 1, on, hour, tzinfo=UTC) for hour in (6, 12, 18, 23)],
+            "plane": [{"tail": f"N{on}", "seats": 100 + on}] * 4, "stops": [[on], [], None, [None]],
+        }  # fmt: skip
         mc.write(pa.table(rows), root, partition_by=["day", "carrier"])
     return mc.Table(root)
 
@@ -84,16 +80,12 @@ def test_a_filter_leaves_exactly_the_files_that_can_match(flights: mc.Table, con
 @pytest.mark.parametrize(
     "condition",
     [
-        pc.list_value_length(pc.field("stops")) > 0,
-        pc.utf8_upper(carrier) == "ua",
-        number + 1 == 101,
-        number == pc.field("plane", "seats"),
-        pc.field("stops").is_null(),
-        pc.match_substring_regex(carrier, "A"),
+        pc.list_value_length(pc.field("stops")) > 0, pc.utf8_upper(carrier) == "ua", number + 1 == 101,
+        number == pc.field("plane", "seats"), pc.field("stops").is_null(), pc.match_substring_regex(carrier, "A"),
         pc.if_else(number > 100, True, False),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_bounds_cannot_decide_leaves_every_file(flights: mc.Table, condition: Any) -> None:
     """A part that is not understood skips nothing, and hides nothing beside it. [RD6]"""
     assert flights.files(filter=condition).num_rows == 16

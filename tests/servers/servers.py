@@ -130,13 +130,9 @@ def _client(endpoint: str, key: str, secret: str) -> Any:
     from botocore.session import Session
 
     return Session().create_client(
-        "s3",
-        region_name="us-east-1",
-        endpoint_url=endpoint,
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
+        "s3", region_name="us-east-1", endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret,
         config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=32),
-    )
+    )  # fmt: skip
 
 
 def developers_rgw() -> S3Server | None:

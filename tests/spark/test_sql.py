@@ -207,17 +207,11 @@ def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str)
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("double", "9223372036854775807L"),
-        ("float", "9223372036854775807L"),
-        ("float", "2147483647"),
-        ("float", "16777217"),
-        ("long", "9223372036854775808D"),
-        ("long", "cast('9223372036854775808' as float)"),
-        ("integer", "cast(2147483648 as float)"),
-        ("integer", "2147483648D"),
-        ("double", "cast('9223372036854775807' as decimal(20,0))"),
+        ("double", "9223372036854775807L"), ("float", "9223372036854775807L"), ("float", "2147483647"), ("float", "16777217"),
+        ("long", "9223372036854775808D"), ("long", "cast('9223372036854775808' as float)"), ("integer", "cast(2147483648 as float)"),
+        ("integer", "2147483648D"), ("double", "cast('9223372036854775807' as decimal(20,0))"),
     ],
-)
+)  # fmt: skip
 def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str, value: str) -> None:
     """[SP48] Casts end at the largest number, there and back."""
     schema = Schema(fields=(Field(id=1, name="a b", type=column),))

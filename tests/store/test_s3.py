@@ -260,14 +260,9 @@ def test_a_part_that_is_lost_is_sent_again(store: Store, proxy: FaultProxy) -> N
 # --- refusals ---------------------------------------------------------------------------------------------------------------
 def every_call(store: Store) -> list[Any]:
     return [
-        lambda: store.get("x"),
-        lambda: store.put("x", b""),
-        lambda: store.put_if_absent("x", b""),
-        lambda: names(store),
-        lambda: store.delete(["x"]),
-        lambda: store.open_input("x"),
-        lambda: store.create_output("x").close(),
-    ]
+        lambda: store.get("x"), lambda: store.put("x", b""), lambda: store.put_if_absent("x", b""), lambda: names(store),
+        lambda: store.delete(["x"]), lambda: store.open_input("x"), lambda: store.create_output("x").close(),
+    ]  # fmt: skip
 
 
 def refusals(store: Store, kind: type[StoreError], text: str, secret: str) -> None:
@@ -365,15 +360,10 @@ def test_a_part_of_an_object_is_read_from_a_server_that_adds_the_checksum_of_the
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("s3://", "no root"),
-        ("s3:///x", "no root"),
-        ("s3://b//x", "no root"),
-        ("s3://b/../c", "no root"),
-        ("s3://b/./c", "no root"),
-        ("s3://arn:aws:s3:us-west-2:1:accesspoint/t", "alias"),
-        ("s3://key:secret@b/t", "must not carry credentials"),
+        ("s3://", "no root"), ("s3:///x", "no root"), ("s3://b//x", "no root"), ("s3://b/../c", "no root"), ("s3://b/./c", "no root"),
+        ("s3://arn:aws:s3:us-west-2:1:accesspoint/t", "alias"), ("s3://key:secret@b/t", "must not carry credentials"),
     ],
-)
+)  # fmt: skip
 def test_a_root_that_cannot_be_is_refused_without_a_request(url: str, text: str) -> None:
     """[ST4] [ST7] [SE1]"""
     with pytest.raises(UsageError, match=text):

@@ -56,11 +56,7 @@ def _spark(version: str, pandas: str) -> Environment:
 def environments() -> Sequence[Environment]:
     """All of them: each Spark with the newest of the rest, the lowest of everything, each Python with the newest Spark."""
     return (
-        _spark("3.5", "<3"),
-        _spark("4.0", "<3"),
-        _spark("4.1", "<3"),
-        _spark("4.2", "<3"),
-        _spark("4.3", ""),
+        _spark("3.5", "<3"), _spark("4.0", "<3"), _spark("4.1", "<3"), _spark("4.2", "<3"), _spark("4.3", ""),
         Environment(name="lowest", what="the lowest version of everything", requirements=lowest()),
         *(
             Environment(
@@ -71,7 +67,7 @@ def environments() -> Sequence[Environment]:
             )
             for python in ("3.12", "3.13", "3.14")
         ),
-    )
+    )  # fmt: skip
 
 
 def interpreter(version: str) -> str | None:

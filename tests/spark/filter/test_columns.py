@@ -37,26 +37,17 @@ D = Decimal
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="i", type="integer"),
-        Field(id=2, name="l", type="long"),
-        Field(id=3, name="f", type="float"),
-        Field(id=4, name="d", type="double"),
-        Field(id=5, name="s", type="string"),
-        Field(id=6, name="digits", type="string"),
-        Field(id=7, name="b", type="binary"),
-        Field(id=8, name="m", type="decimal(10,2)"),
-        Field(id=9, name="day", type="date"),
-        Field(id=10, name="ts", type="timestamp"),
-        Field(id=11, name="ntz", type="timestamp_ntz"),
-        Field(id=12, name="ok", type="boolean"),
-        Field(id=13, name="gap", type="interval day to second"),
-        Field(id=18, name="row", type="long"),
+        Field(id=1, name="i", type="integer"), Field(id=2, name="l", type="long"), Field(id=3, name="f", type="float"),
+        Field(id=4, name="d", type="double"), Field(id=5, name="s", type="string"), Field(id=6, name="digits", type="string"),
+        Field(id=7, name="b", type="binary"), Field(id=8, name="m", type="decimal(10,2)"), Field(id=9, name="day", type="date"),
+        Field(id=10, name="ts", type="timestamp"), Field(id=11, name="ntz", type="timestamp_ntz"), Field(id=12, name="ok", type="boolean"),
+        Field(id=13, name="gap", type="interval day to second"), Field(id=18, name="row", type="long"),
         Field(id=14, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
         Field(
             id=15, name="a.b`c", type=StructType(fields=(Field(id=16, name="x", type="integer"), Field(id=17, name="y z.", type="double")))
         ),
     )
-)
+)  # fmt: skip
 ARROW = arrow_schema(SCHEMA, physical=False, ids=False)
 
 COLUMNS: dict[str, list[Any]] = {
@@ -216,23 +207,9 @@ def pruned(frame: DataFrame, column: Column) -> Predicate:
 
 
 TEXTS = [
-    "it's",
-    'say "no"',
-    "a\\b",
-    "\\'",
-    "a\nb",
-    "\x00",
-    "é漢 \U0001f600",
-    "",
-    "i",
-    "5",
-    "NULL",
-    "x' OR '1' = '1",
-    "and(",
-    "`in`(",
-    "/* -- */",
-    "in(i)",
-]
+    "it's", 'say "no"', "a\\b", "\\'", "a\nb", "\x00", "é漢 \U0001f600", "", "i", "5", "NULL", "x' OR '1' = '1", "and(", "`in`(",
+    "/* -- */", "in(i)",
+]  # fmt: skip
 
 
 def test_the_text_of_a_column_means_what_the_column_means(frame: DataFrame) -> None:

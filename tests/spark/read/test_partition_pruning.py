@@ -173,17 +173,12 @@ def test_a_table_in_a_folder_that_looks_like_a_partition(spark: Any, tmp_path: P
 
 
 SETTINGS = {
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.sources.validatePartitionColumns": "false",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.optimizer.metadataOnly": "true",
-    "spark.sql.sources.useV1SourceList": "",
-    "spark.sql.streaming.fileStreamSink.ignoreMetadata": "true",
-    "spark.sql.parquet.enableVectorizedReader": "false",
-    "spark.sql.files.ignoreMissingFiles": "true",
-    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true", "spark.sql.sources.validatePartitionColumns": "false",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false", "spark.sql.optimizer.metadataOnly": "true",
+    "spark.sql.sources.useV1SourceList": "", "spark.sql.streaming.fileStreamSink.ignoreMetadata": "true",
+    "spark.sql.parquet.enableVectorizedReader": "false", "spark.sql.files.ignoreMissingFiles": "true", "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "America/Los_Angeles",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -196,13 +196,9 @@ def test_a_nan_is_a_nan(spark, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "interval year": "interval '1' year",
-    "interval month": "interval '1-2' year to month",
-    "calendar interval": "make_interval(1, 2)",
-    "time": "time'12:00:00'",
-    "empty struct": "struct()",
-    "inside": "array(named_struct('a', interval '1' year))",
-}
+    "interval year": "interval '1' year", "interval month": "interval '1-2' year to month", "calendar interval": "make_interval(1, 2)",
+    "time": "time'12:00:00'", "empty struct": "struct()", "inside": "array(named_struct('a', interval '1' year))",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -141,13 +141,9 @@ def test_a_stream_goes_on_where_its_last_batch_ended(root: str) -> None:
 
     def reader() -> TableStreamReader:
         return TableStreamReader(
-            open_store(root).url,
-            head.schema,
-            scan.spark_schema(head.schema),
-            pinned=head.version,
-            options=StreamOptions(),
+            open_store(root).url, head.schema, scan.spark_schema(head.schema), pinned=head.version, options=StreamOptions(),
             storage_options=StorageOptions(),
-        )
+        )  # fmt: skip
 
     first = reader()
     end = first.latestOffset()
