@@ -1,7 +1,5 @@
 """Real Spark clusters on the loopback, and driver processes that tests may kill. What starts here ends here, by its pid."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

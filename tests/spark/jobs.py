@@ -1,7 +1,5 @@
 """What a test's driver process runs: `python -m tests.spark.jobs <answers' descriptor> <master> <conf as JSON>`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

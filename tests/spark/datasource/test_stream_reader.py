@@ -1,7 +1,5 @@
 """`readStream.format("manifestcommit")` under Spark itself: each file in one batch, in order, whatever stops the query. [SP8]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """`writeStream.format("manifestcommit")`: every batch once, whatever is killed, replayed or runs twice. [SP7] [KY6]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a Spark lacks is refused in a sentence, and the ways of older versions give the same rows. [SP45]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path

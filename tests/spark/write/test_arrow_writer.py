@@ -1,7 +1,5 @@
 """Tasks write straight to the destination; the caller learns exactly what, and nothing is committed by it. [SP1] [SP2] [DF1]"""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter
