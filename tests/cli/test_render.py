@@ -76,8 +76,7 @@ def test_wide_characters_take_two_places_and_combining_ones_none() -> None:
 def test_every_row_is_one_line_and_every_column_starts_where_its_name_does(rows: list[list[Any]]) -> None:
     """Whatever the values are; read off a terminal, not off the code points."""
     width = len(rows[0]) if rows else 2
-    names = [f"c{at}" for at in range(width)]
-    lines = render_table(names, [tuple(row) for row in rows]).split("\n")
+    lines = render_table([f"c{at}" for at in range(width)], [tuple(row) for row in rows]).split("\n")
     assert len(lines) == 2 + len(rows)
     assert all(each.isprintable() for line in lines for each in line)
     borders = [at for at, each in enumerate(lines[1]) if each == " "]

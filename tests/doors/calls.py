@@ -123,8 +123,7 @@ def _template() -> dict[str, bytes]:
         url = f"memory:/{_TEMPLATE}"
         mc.write(ROWS, url, partition_by="day", key="first", watermarks={"s": (0, 10), "text": (None, "b")})
         mc.write(ROWS, url, key="second", watermarks={"s": (10, 20)})
-        table = mc.Table(url)
-        table.tag("kept", 2)
+        mc.Table(url).tag("kept", 2)
         job = mc.begin(url, key="third")
         job.write(ROWS)
         PREPARED.append(job.prepare())

@@ -139,8 +139,7 @@ def test_partitions_of_iceberg(tmp_path: Path, kind: IcebergType, values: pa.Arr
     """[AF4]"""
     ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")))
     ice.append(numbered(3, p=values))
-    table = check(str(tmp_path / "t"), numbered(3, p=values), document(ice))
-    assert table.describe()["partition_by"] == ["p"]
+    assert check(str(tmp_path / "t"), numbered(3, p=values), document(ice)).describe()["partition_by"] == ["p"]
 
 
 def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
@@ -150,8 +149,7 @@ def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
     with ice.update_spec() as update:
         update.remove_field("part")
     ice.append(numbered(2, part=["c", "d"]))
-    table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
-    assert table.describe()["partition_by"] == []
+    assert check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice)).describe()["partition_by"] == []
 
 
 TRANSFORMED: dict[str, tuple[IcebergType, list[Transform[Any, Any]], pa.Array]] = {
@@ -307,8 +305,7 @@ def test_only_the_current_snapshot_is_taken(path: str) -> None:
     ice.append(numbered(3))
     ice.overwrite(numbered(2))
     pq.write_table(numbered(5), f"{path}/data/orphan.parquet")
-    table = check(path, numbered(2), document(ice))
-    assert table.files().num_rows == 1
+    assert check(path, numbered(2), document(ice)).files().num_rows == 1
 
 
 def test_an_empty_iceberg_table(tmp_path: Path) -> None:

@@ -77,8 +77,7 @@ def test_what_readers_see_is_whole_wherever_an_exporter_dies(tmp_path: Path) -> 
     whole = [(version, live(table, version)) for version in range(2, table.version + 1)]
     for fault in ("dies_before", "dies_after"):
         for number in range(1, 40):
-            store = FaultStore(open_store(table.url), {number: fault})
-            session = TableContext(store)
+            session = TableContext(FaultStore(open_store(table.url), {number: fault}))
             try:
                 exporter.export_format(session, session.open(), "spark-catalog")
                 break
@@ -115,8 +114,7 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
 
     mc.write(numbered(1), table.url)
     session = TableContext(Late(open_store(table.url)))
-    made = exporter.export_format(session, session.open(), "spark-catalog")
-    assert made.version == table.version
+    assert exporter.export_format(session, session.open(), "spark-catalog").version == table.version
     check(table)
 
 

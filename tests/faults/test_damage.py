@@ -599,8 +599,7 @@ def test_a_file_that_goes_while_it_is_verified_is_missing(place: Place) -> None:
         if call.kind == "get" and call.name == path:
             (place.root / path).unlink()
 
-    report = verify(session(FaultStore(place.store, on_call=act)), deep=True)
-    assert damaged(report) == {("file_missing", path)}
+    assert damaged(verify(session(FaultStore(place.store, on_call=act)), deep=True)) == {("file_missing", path)}
 
 
 def test_spilled_removals_that_are_lost_hide_only_what_they_say(place: Place) -> None:

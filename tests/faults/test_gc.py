@@ -335,8 +335,7 @@ def test_the_files_of_another_format_s_table_are_not_condemned(log: str) -> None
     for name in (f"lake/é/{log}", "lake/é/a=1/0.parquet", "lake/plain.csv"):
         store.put(name, b"?")
     gc(store, foreign=True)
-    left = {name for name in sizes(store) if name.startswith("lake/")}
-    assert left == {f"lake/é/{log}", "lake/é/a=1/0.parquet"}
+    assert {name for name in sizes(store) if name.startswith("lake/")} == {f"lake/é/{log}", "lake/é/a=1/0.parquet"}
 
 
 def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> None:

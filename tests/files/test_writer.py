@@ -353,8 +353,7 @@ def test_small_batches_make_full_row_groups(store: MemoryStore) -> None:
     batches = [pa.record_batch({"n": pa.array(range(at, at + 10_000), pa.int64())}) for at in range(0, 2_500_000, 10_000)]
     (entry,) = write(store, plan_for(store, schema_of(batches[0].schema)), batches)
     metadata = footer(store, entry)
-    sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
-    assert sizes == [1_000_000, 1_000_000, 500_000]
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [1_000_000, 1_000_000, 500_000]
     assert read(store, entry).column("n").to_pylist() == list(range(2_500_000))
 
 

@@ -338,8 +338,7 @@ def test_another_widening_is_a_conflict() -> None:
 
 
 def test_the_last_column_is_never_dropped() -> None:
-    table = Schema(fields=TABLE.fields[:2])
-    left = apply_edits(table, [DROP])
+    left = apply_edits(Schema(fields=TABLE.fields[:2]), [DROP])
     with pytest.raises(SchemaConflict):
         apply_edits(left, [SchemaEdit(kind="drop", id=2, column="s")])
 

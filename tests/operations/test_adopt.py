@@ -83,8 +83,7 @@ def test_partitions_of_folders_are_columns_although_no_file_has_them(tmp_path: P
     put(tmp_path, "day=2013-01-01/n=7/x%3Ay=a%20b%2F%25/sub/0.parquet", ids(1))
     put(tmp_path, f"day=2013-01-02/n=3000000000/x%3Ay={NULL}/0.parquet", ids(2))
     put(tmp_path, f"day={NULL}/n={NULL}/x%3Ay=é=ü/0.parquet", ids(3))
-    found = mc.Table(tmp_path).adopt()
-    assert found.partition_by == ("day", "n", "x:y")
+    assert mc.Table(tmp_path).adopt().partition_by == ("day", "n", "x:y")
     table = table_of(tmp_path)
     assert [(field.name, str(field.type)) for field in table.schema] == [
         ("id", "int64"), ("day", "date32[day]"), ("n", "int64"), ("x:y", "string"),

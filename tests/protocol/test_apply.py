@@ -270,8 +270,7 @@ def test_a_declaration_tells_other_work_and_no_other_files() -> None:
         {"advances": (one,)}, {"advances": (Advance(source="a", start=0, end=6), two)}, {"fingerprint": "f"}, {"fingerprint": "None"},
         {"advances": (one, Advance(source="b", start="None", end="x"))},
     ]  # fmt: skip
-    told = {said, *(declaration(**{**base, **other}) for other in others)}
-    assert len(told) == 1 + len(others)
+    assert len({said, *(declaration(**{**base, **other}) for other in others)}) == 1 + len(others)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(Change) if kind is not Write])

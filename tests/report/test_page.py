@@ -72,8 +72,7 @@ def test_the_page_shows_what_the_table_is(root: Path) -> None:
 def test_the_command_writes_the_page(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.html"
     assert main(["report", str(root), "-o", str(file), "--gc", "--last", "3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == {"file": str(file), "version": 7, "bytes": file.stat().st_size}
+    assert json.loads(capsys.readouterr().out) == {"file": str(file), "version": 7, "bytes": file.stat().st_size}
     page = Page(file.read_text("utf-8"))
     page.check_policy()
     assert "What gc would delete" in page.text("gc")
@@ -127,8 +126,7 @@ def test_a_table_with_hostile_names_has_a_page(tmp_path: Path, text: str) -> Non
     table = mc.Table(root)
     table.tag(text)
     table.rewind(text, None, reason=text)
-    report = table.report(gc=True)
-    page = Page(report.html)
+    page = Page(table.report(gc=True).html)
     page.check_policy()
     assert len(page.of_class("commit")) == len(table.history()) == 4
     assert text[:3] in page.text("partitions") and text[:3] in page.text("commits")

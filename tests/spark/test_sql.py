@@ -158,8 +158,7 @@ def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root:
                 run(statement)
         assert held(root) == sorted(ROWS, key=repr)
         mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
-        found = run("""WITH "u" AS (SELECT 1) SELECT count("t"."n b") FROM "t" JOIN u WHERE "n b" > 1""")
-        assert rows(found) == [(3,)]
+        assert rows(run("""WITH "u" AS (SELECT 1) SELECT count("t"."n b") FROM "t" JOIN u WHERE "n b" > 1""")) == [(3,)]
         assert run("""DELETE FROM t WHERE day = '"' -- "x"\n OR `n b` = 4""").rows_deleted == 1
     finally:
         spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")

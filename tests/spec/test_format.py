@@ -328,8 +328,7 @@ def test_unknown_members_survive_at_every_depth(unknown: dict[int, dict[str, Any
     places = golden.places(document)
     for index, members in unknown.items():
         places[index].update(members)
-    again = json.loads(codec.decompress(codec.encode_snapshot(decode_document(document)), name=NAME))
-    assert again == document
+    assert json.loads(codec.decompress(codec.encode_snapshot(decode_document(document)), name=NAME)) == document
 
 
 def test_an_unknown_member_survives_where_it_is_the_only_one() -> None:
@@ -364,8 +363,7 @@ def _read_or_refused(data: bytes) -> None:
     except (CorruptMetadataError, UnsupportedFormatError):
         return
     assert isinstance(snapshot, Snapshot) and snapshot.version == golden.VERSION
-    again = codec.decode_snapshot(codec.encode_snapshot(snapshot), name=NAME)
-    assert again == snapshot
+    assert codec.decode_snapshot(codec.encode_snapshot(snapshot), name=NAME) == snapshot
 
 
 EDITS = st.lists(

@@ -383,16 +383,14 @@ def test_a_store_and_its_options_show_no_value(place: Place, store: Store) -> No
     for text in (repr(store), str(store.__dict__), repr(options), str(options), f"{options}", store.url, store.identity):
         assert place.options["secret"] not in text and "deeper" not in text
     assert options.scrub(f"no {place.options['secret']} and no a deeper secret") == "no *** and no ***"
-    again = pickle.loads(pickle.dumps(store))
-    again.put("x", b"1")
+    pickle.loads(pickle.dumps(store)).put("x", b"1")
     assert store.get("x") == b"1"
 
 
 def test_the_root_one_level_up(place: Place) -> None:
     """[LY6]"""
     bucket = place.url.split("/")[2]
-    store = place.named(f"s3://{bucket}/a/b").open()
-    above = store.parent()
+    above = place.named(f"s3://{bucket}/a/b").open().parent()
     assert above is not None and above.url == f"s3://{bucket}/a"
     top = above.parent()
     assert top is not None and top.url == f"s3://{bucket}" and top.parent() is None
