@@ -30,13 +30,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.export import exporter
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log import export_hook
-from manifestcommit.log.table_context import (
-    TableContext,
-    export_after_commit,
-    export_before_deletion,
-    export_lags,
-    is_export,
-)
+from manifestcommit.log.table_context import TableContext, export_after_commit, export_before_deletion, export_lags, is_export
 from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
 from manifestcommit.operations.compaction import drop_removed

@@ -6,18 +6,7 @@ import msgspec
 import pytest
 
 from manifestcommit.format import partitioning as partition_pattern
-from manifestcommit.format.change import (
-    Advance,
-    Change,
-    Inputs,
-    Overwrite,
-    RemovedRows,
-    Rewind,
-    Rollback,
-    StreamBatch,
-    Write,
-    declaration,
-)
+from manifestcommit.format.change import Advance, Change, Inputs, Overwrite, RemovedRows, Rewind, Rollback, StreamBatch, Write, declaration
 from manifestcommit.format.entries import Entry, ManifestRef, encode
 from manifestcommit.format.fields import NO_COLUMNS, Field, Schema
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals

@@ -14,16 +14,7 @@ from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
 from manifestcommit.protocol import commit_group
 from manifestcommit.protocol.apply import apply, create
 from manifestcommit.protocol.audit import check_step, check_version
-from manifestcommit.protocol.commit_group import (
-    CombinedCommit,
-    carries_others,
-    carry,
-    complete,
-    crowds,
-    in_order,
-    is_plain,
-    may_wait,
-)
+from manifestcommit.protocol.commit_group import CombinedCommit, carries_others, carry, complete, crowds, in_order, is_plain, may_wait
 from manifestcommit.protocol.conflict import find_conflict
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))
