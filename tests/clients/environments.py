@@ -35,14 +35,9 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 
 
-def environment_of(client: str) -> str:
-    """The environment in which a client is read."""
-    return _PLACES.get(client.partition(" ")[0], DEV)
-
-
 def clients_in(environment: str) -> list[str]:
     """The clients that are read in an environment, as the matrix orders them."""
-    return [client for client in READERS if environment_of(client) == environment]
+    return [client for client in READERS if _PLACES.get(client.partition(" ")[0], DEV) == environment]
 
 
 def python_of(environment: str) -> str:

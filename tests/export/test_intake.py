@@ -772,11 +772,6 @@ def test_a_killed_adoption_is_completed(tmp_path: Path, rewrite: bool) -> None:
     assert number > 10
 
 
-def numbered_document(root: str, at: int) -> str:
-    """The document of an Iceberg table that has this place in its history."""
-    return str(sorted(Path(root, "metadata").glob("*.metadata.json"))[at])
-
-
 def test_an_iceberg_table_that_has_moved_on_is_told(path: str) -> None:
     """[AF4]"""
     ice = ice_table(path, Schema(N))
@@ -790,7 +785,7 @@ def test_an_iceberg_table_that_has_moved_on_is_told(path: str) -> None:
     ):
         mc.Table(path).adopt(from_=document(ice))
     assert mc.Table(path).version == adopted.version and mc.Table(path).to_arrow().num_rows == 2
-    assert mc.Table(path).adopt(from_=numbered_document(path, 1)).already_adopted
+    assert mc.Table(path).adopt(from_=str(sorted(Path(path, "metadata").glob("*.metadata.json"))[1])).already_adopted
 
 
 def test_a_delta_table_that_has_moved_on_is_told(path: str) -> None:

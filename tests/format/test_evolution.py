@@ -55,10 +55,6 @@ def nest(kind: str, type: FieldType, first_id: int) -> FieldType:
     return MapType(key=key, value=Field(id=first_id + 1, name="value", type=type))
 
 
-def type_of(schema: Schema, path: tuple[str, ...]) -> FieldType:
-    return dict(walk(schema.fields))[path].type
-
-
 # Schemas that share names and types often, so that their columns meet.
 ALIKE = schemas(
     st.sampled_from(["byte", "integer", "long", "float", "double", "decimal(5,2)", "decimal(9,2)", "void", "interval day"]),
@@ -172,7 +168,8 @@ def test_new_columns_are_added_only_where_asked() -> None:
     merged = apply_edits(TABLE, fit(TABLE, data, merge=True))
     assert [field.name for field in merged.fields] == ["a", "s", "k", "new"]
     assert merged.fields[3].nullable and merged.fields[3].type == "date"
-    assert type_of(merged, ("s", "y")) == "long" and dict(walk(merged.fields))["s", "y"].nullable
+    member = dict(walk(merged.fields))["s", "y"]
+    assert member.type == "long" and member.nullable
     check_schema(merged)  # the ids of the data were those of the table's own columns
 
 

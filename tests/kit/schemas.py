@@ -40,11 +40,6 @@ def counter() -> Callable[[], int]:
     return itertools.count(1).__next__
 
 
-def field_types(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[FieldType]:
-    """Types nested a few levels deep; ids are all 1 until `schemas` numbers them."""
-    return st.recursive(leaf, lambda inner: _nested(inner, name), max_leaves=4)
-
-
 def _nested(inner: st.SearchStrategy[FieldType], name: st.SearchStrategy[str]) -> st.SearchStrategy[FieldType]:
     def member(name: str, nullable: bool | None = None) -> st.SearchStrategy[Field]:
         flags = st.booleans() if nullable is None else st.just(nullable)
@@ -72,8 +67,8 @@ def numbered(fields: tuple[Field, ...]) -> Schema:
 
 
 def schemas(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[Schema]:
-    """Valid schemas."""
-    return struct_fields(field_types(leaf, name), name).map(numbered)
+    """Valid schemas, with types nested a few levels deep."""
+    return struct_fields(st.recursive(leaf, lambda inner: _nested(inner, name), max_leaves=4), name).map(numbered)
 
 
 def values(type: str) -> st.SearchStrategy[Any]:

@@ -75,7 +75,7 @@ def _imports(node: ast.AST, module: Module, when: When) -> Iterator[Import]:
                 yield Import(target=f"{base}.{alias.name}" if base else alias.name, line=child.lineno, when=when)
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from _imports(child, module, "late" if when == "top" else when)
-        elif isinstance(child, ast.If) and _is_type_checking(child.test):
+        elif isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for statement in child.body:
                 yield from _imports(ast.Module([statement], []), module, "typing")
             for statement in child.orelse:
@@ -90,10 +90,6 @@ def _absolute(node: ast.ImportFrom, module: Module) -> str:
     parts = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
     parts = parts[: len(parts) - node.level + 1]
     return ".".join([*parts, node.module] if node.module else parts)
-
-
-def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
 def within(target: str, package: str) -> bool:
