@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -519,8 +520,7 @@ HOSTILE_ROOTS = ["a b", "%41", "a+b=c", "#x", "'q'", '"', "été 日本", "🦆"
 def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) -> None:
     """Spaces, escapes, signs, unicode: written, read by every way, found again. [LY1]"""
     root = tmp_path / name / "t"
-    mc.write(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
-    table = mc.Table(root)
+    table = table_with(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
     assert (root / "_manifest").is_dir() and table.watermarks() == {name: 3}
     assert duckdb.from_arrow(table.dataset()).count("*").fetchall() == [(3,)]
     assert mc.write(MONTH, root, key=name, watermarks={name: (0, 3)}).already_committed
@@ -530,8 +530,7 @@ def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) 
 def test_a_dot_in_a_name_is_not_a_struct(tmp_path: Path) -> None:
     """The column a.b and the member b of a are told apart in `files` and in filters. [RD6] [SC1]"""
     data = pa.table({"a.b": [1], "a": pa.array([{"b": 7}], pa.struct([("b", pa.int64())]))})
-    mc.write(data, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(data, tmp_path / "t")
     assert table.files(filter=ds.field("a.b") == 1).num_rows == 1 and table.files(filter=ds.field("a.b") == 7).num_rows == 0
     assert table.files(filter=ds.field("a", "b") == 7).num_rows == 1 and table.files(filter=ds.field("a", "b") == 1).num_rows == 0
     shown = [each["max"] for each in table.files()["bounds"].to_pylist()[0].values()]

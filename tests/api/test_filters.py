@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
 from tests.kit.sizes import in_turn
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -104,8 +105,7 @@ def test_whole_numbers_beside_doubles_are_found_whatever_the_bounds_of_files(tmp
     """Of reads as of a delete: a bound without an exact double is none the less compared. [RD7] [RC2]"""
     decimals = pa.array([Decimal(n) for n in WHOLE], pa.decimal128(25, 0))
     rows = pa.table({"n": range(6), "l": WHOLE, "d": decimals, "s": [{"m": n} for n in WHOLE]})
-    mc.write(rows, tmp_path / "t", partition_by=partition)
-    table = mc.Table(tmp_path / "t")
+    table = table_with(rows, tmp_path / "t", partition_by=partition)
     for condition, expected in BESIDE_DOUBLES.items():
         for column in ("l", "d", "s.m"):
             text = condition.format(column)
@@ -183,8 +183,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 def test_functions_of_sql_select_and_change_rows(tmp_path: Path, alone: Callable[[str], None]) -> None:
     """[RC8] [RD7]"""
     days = [dt.date(2013, 1, 1), dt.date(2999, 1, 1), None]
-    mc.write(pa.table({"n": [1, 2, 3], "day": days, "s": ["  é ", "CAFÉ", "x"], "d": [2.5, -2.5, 0.4]}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.table({"n": [1, 2, 3], "day": days, "s": ["  é ", "CAFÉ", "x"], "d": [2.5, -2.5, 0.4]}), tmp_path / "t")
     for text, found in {
         "day < current_date": [1],
         "day + INTERVAL 1 DAY > current_timestamp()": [2],

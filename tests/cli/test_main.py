@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.command import Run
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main, make_parser
@@ -34,8 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     days = pa.table({"day": ["2013-01-01", "2013-01-02"], "year": [2013, None], "flight": [1545, 1714], "delay": [-math.inf, math.nan]})
     mc.write(days, root, partition_by=["day", "year"], key="flights:1", watermarks={"faa": (0, 27_004), "nws": (None, "2013-01-01T05")})
     mc.write(days, root, key="flights:2", watermarks={"faa": (27_004, 28_000_000)})
-    mc.write(days.slice(0, 1), root, mode="overwrite", overwrite={"day": "2013-01-01"})
-    table = mc.Table(root)
+    table = table_with(days.slice(0, 1), root, mode="overwrite", overwrite={"day": "2013-01-01"})
     table.set_properties({"owner": "air traffic"})
     table.rename_column("flight", "number")
     return root
@@ -103,8 +103,7 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
 def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
     """For people the first ones, for programs all. [CH1] [CH4]"""
     root = tmp_path / "t a%20b+='é"
-    mc.write(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
     table.update({"text": "'new'"}, where="id = 1")
     table.delete("id = 3")
     args = ("changes", root, str(table.version - 2), "--rows")

@@ -24,6 +24,7 @@ from tests.export.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg
 from tests.export.kinds import KINDS, foreign, numbered
 from tests.kit.footers import changed
 from tests.kit.sizes import budgets
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -204,8 +205,7 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path, table: mc.Tab
 
 def test_versions_that_were_passed_over_are_exported_later(path: str) -> None:
     """[EX1] [EX2] [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     table.export("delta")
     for number in range(5):
         mc.write(numbered(number + 2), path)
@@ -219,8 +219,7 @@ def test_versions_that_were_passed_over_are_exported_later(path: str) -> None:
 
 def test_a_version_that_only_a_tag_keeps_is_exported(path: str) -> None:
     """[EX2] [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     for number in range(4):
         mc.write(numbered(number + 2), path, mode="overwrite")
     table.tag("kept", 3)
@@ -303,8 +302,7 @@ def test_partition_values_have_the_names_of_their_columns(tmp_path: Path, column
 
 def test_keys_and_watermarks_are_in_the_summary(path: str) -> None:
     """[EX7]"""
-    mc.write(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
-    table = mc.Table(path)
+    table = table_with(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
     for format in ("iceberg", "delta"):
         table.export(format)
     from pyiceberg.table import StaticTable
@@ -487,8 +485,7 @@ def test_plan_gc_lists_objects_of_exports(table: mc.Table) -> None:
 
 def test_gc_sweeps_what_exports_by_hand_have_left(path: str) -> None:
     """What the newest one shows stays as long as it is readable; then all of it goes. [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     for _ in range(3):
         for format in ("iceberg", "delta"):
             table.export(format)
@@ -552,8 +549,7 @@ def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format: str) -> None:
     """[EX9]"""
-    mc.write(numbered(1), str(tmp_path / "t"))
-    table = mc.Table(str(tmp_path / "t"))
+    table = table_with(numbered(1), str(tmp_path / "t"))
     table.add_column("odd", type)
     with pytest.raises(mc.errors.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
         table.export(format)
@@ -663,8 +659,7 @@ def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path
     url = str(tmp_path / "t")
     people = pa.table({"name": ["Ada Lovelace", "Grace"]})
     mc.create_table(url, people.schema, properties=BOTH)
-    mc.write(people, url)
-    table = mc.Table(url)
+    table = table_with(people, url)
     table.delete("name = 'Ada Lovelace'")
     drop_removed(table._ctx)
     for _ in range(4):
@@ -710,8 +705,7 @@ def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, fo
     with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.set_properties({"export.formats": format})
     assert sorted(Path(root).rglob("*")) == before
-    mc.write(table.to_arrow(), root, mode="overwrite")
-    table = mc.Table(root)
+    table = table_with(table.to_arrow(), root, mode="overwrite")
     table.set_properties({"export.formats": format})
     mc.write(pa.table({"n": [9], "part": ["z"]}), root)
     assert table.export(format).version == mc.Table(root).version

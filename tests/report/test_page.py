@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.catalog.browser import browser
+from tests.kit.tables import table_with
 from tests.report.pages import Page
 from tests.report.synthetic import data_of, head, schema_of
 from tests.servers.fixtures import SKIPPED
@@ -39,8 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": [1545, 1714]})
     mc.write(rows, root, partition_by=["day"], key="flights:1", watermarks={"faa": (0, 100)})
     mc.write(rows, root, key="flights:2", watermarks={"faa": (100, 250)})
-    mc.write(rows, root, mode="overwrite", key="again")
-    table = mc.Table(root)
+    table = table_with(rows, root, mode="overwrite", key="again")
     table.add_column("tail", "string")
     table.tag("audited")
     table.rewind("faa", 100, reason="wrong file delivered")
@@ -122,8 +122,7 @@ def test_a_table_with_hostile_names_has_a_page(tmp_path: Path, text: str) -> Non
     """Through the store: columns, partition values, keys, sources, tags and reasons."""
     root = tmp_path / "a b" / "<i>'\"&"
     rows = pa.table({text: [text, None], f"v{text}": [1, 2]})
-    mc.write(rows, root, partition_by=text, key=text, watermarks={text: (None, text)})
-    table = mc.Table(root)
+    table = table_with(rows, root, partition_by=text, key=text, watermarks={text: (None, text)})
     table.tag(text)
     table.rewind(text, None, reason=text)
     page = Page(table.report(gc=True).html)
@@ -260,8 +259,7 @@ def test_a_long_history_prints_its_beginning(tmp_path: Path) -> None:
 
 
 def test_findings_are_shown(tmp_path: Path) -> None:
-    mc.write(pa.table({"a": [1]}), tmp_path)
-    table = mc.Table(tmp_path)
+    table = table_with(pa.table({"a": [1]}), tmp_path)
     (name,) = table.files()["path"].to_pylist()
     (tmp_path / name).unlink()
     report = table.verify()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 from tests.kit.row_works import before_its_create
 from tests.kit.sizes import rounds
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -47,8 +48,7 @@ def test_a_default_is_in_every_row_that_is_there(name: str, tmp_path_factory: py
     @given(TYPES[name])
     def check(value: Any) -> None:
         path = tmp_path_factory.mktemp("t")
-        mc.write(pa.table({"id": [1, 2]}), path)
-        table = mc.Table(path)
+        table = table_with(pa.table({"id": [1, 2]}), path)
         table.add_column("c", name, default=value)
         kind = table.schema.field("c").type
         wanted = pa.array([value, value], kind)
@@ -101,8 +101,7 @@ def test_every_engine_and_export_reads_it_and_later_rows_are_null(path: Path) ->
 )
 def test_what_is_no_value_of_the_column_is_refused(tmp_path: Path, name: str, kind: str, value: Any, says: str) -> None:
     """Before anything is written. [SC11]"""
-    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.table({"id": [1], "s": [{"a": 1}]}), tmp_path / "t")
     before = (table.version, sorted(tmp_path.rglob("*")))
     with pytest.raises(mc.errors.UsageError, match=says):
         table.add_column(name, kind, default=value)
@@ -123,8 +122,7 @@ TYPED = {"l": "array<bigint>", "n": "string", "s.a": "double", "m.value": "int"}
 
 def test_what_was_null_so_far_gets_a_type(tmp_path: Path) -> None:
     """Lists that were empty, members, values of maps: each value stays, beside those that need the type. [SC11]"""
-    mc.write(UNTYPED, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(UNTYPED, tmp_path / "t")
     more = pa.table(
         {"id": [3], "l": [[7]], "n": ["x"], "s": [{"a": 0.5, "b": 2}], "m": pa.array([[("y", 1)]], pa.map_(pa.string(), pa.int32()))}
     )
@@ -147,8 +145,7 @@ def test_what_was_null_so_far_gets_a_type(tmp_path: Path) -> None:
 def test_types_widen_inside_lists_and_maps_and_no_file_is_rewritten(tmp_path: Path) -> None:
     """[SC5]"""
     inside = pa.table({"l": pa.array([[1]], pa.list_(pa.int32())), "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int16()))})
-    mc.write(inside, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(inside, tmp_path / "t")
     files = table.files()["path"].to_pylist()
     table.widen_column("l", pa.list_(pa.int64()))
     table.widen_column("m", "map<string, int>")
@@ -202,8 +199,7 @@ def test_members_get_names_and_go_with_their_values(tmp_path: Path) -> None:
     """However deep, in structs of lists and maps; ids stay, another member of a dropped name is new. [SC12] [SC9] [CH6] [EX6]"""
     path = tmp_path / "t"
     mc.write(INSIDE.slice(0, 2), path)
-    mc.write(INSIDE.slice(2), path)
-    table = mc.Table(path)
+    table = table_with(INSIDE.slice(2), path)
     start, ids = table.version, {column["name"]: column["id"] for column in table.describe()["columns"]}
     table.comment_column("s.b.c", "a text")
     for name, to in (("s.b.c", "C"), ("S.B", "b"), ("l.element.v", "k2"), ("m.value.u", "ü b")):
@@ -235,8 +231,7 @@ def test_a_path_of_two_members_changes_neither(tmp_path: Path, names: tuple[str,
     """Whatever their order; a column of that name comes before both. [SC12]"""
     values = {"x.y": {"k": 1, "n": 0}, "x": {"y": 2, "z": 3}}
     data = [{"id": 1, above.partition(".")[0]: wrap({name: values[name] for name in names})}]
-    mc.write(pa.Table.from_pylist(data), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.Table.from_pylist(data), tmp_path / "t")
     for change in (
         lambda: table.drop_column(f"{above}.x.y"),
         lambda: table.rename_column(f"{above}.X.y", "new"),
@@ -259,8 +254,7 @@ def test_a_path_of_two_members_changes_neither(tmp_path: Path, names: tuple[str,
 
 def test_other_engines_know_members_by_their_new_names(tmp_path: Path) -> None:
     """[SC12] [EX1]"""
-    mc.write(INSIDE.select(["id", "s"]), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(INSIDE.select(["id", "s"]), tmp_path / "t")
     table.set_properties({"export.formats": "iceberg,delta"})
     table.rename_column("s.b.c", "text")
     table.drop_column("s.a")
@@ -303,8 +297,7 @@ def test_files_with_the_former_name_of_a_member_conflict(tmp_path: Path, act: Ca
 )
 def test_members_that_stay(tmp_path: Path, act: Callable[[mc.Table], Any], says: str) -> None:
     """[SC12] [CK3]"""
-    mc.write(INSIDE.append_column("o", pa.array([{"only": 1}] * 3)), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(INSIDE.append_column("o", pa.array([{"only": 1}] * 3)), tmp_path / "t")
     table.add_constraint("known", "s.b.d IS NULL OR id < 9")
     before = table.version
     with pytest.raises(mc.errors.UsageError, match=says):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import SetBudgets, budgets, rounds
-from tests.kit.tables import begin, memory, session
+from tests.kit.tables import begin, memory, session, table_with
 
 import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import spark_order
@@ -111,8 +111,7 @@ def test_a_filter_that_names_nothing_of_the_table_is_an_error(flights: mc.Table,
 def test_a_filter_is_read_by_the_columns_of_the_version_asked_for(root: Path) -> None:
     """[RD4] [RD6]"""
     mc.write(pa.table({"a": [1]}), root)
-    mc.write(pa.table({"a": [2]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"a": [2]}), root)
     table.rename_column("a", "b")
     assert table.files(filter=pc.field("a") == 1, version=3).num_rows == 1
     assert table.files(filter=pc.field("b") == 1).num_rows == 1
@@ -164,8 +163,7 @@ def test_a_column_beyond_those_with_bounds_prunes_nothing(root: Path) -> None:
 
 def test_a_filter_on_the_partition_opens_no_other_file(root: Path) -> None:
     """pyarrow is told the partition values: files of other partitions may even be unreadable. [RD6]"""
-    mc.write(pa.table({"p": ["a", "b", None], "v": [1, 2, 3]}), root, partition_by="p")
-    table = mc.Table(root)
+    table = table_with(pa.table({"p": ["a", "b", None], "v": [1, 2, 3]}), root, partition_by="p")
     for row in table.files().to_pylist():
         if row["p"] != "a":
             (root / row["path"]).write_bytes(b"damaged")
