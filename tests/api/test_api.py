@@ -265,25 +265,18 @@ def test_files_of_others_are_listed_where_they_are(root: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "table", "message"),
     [
-        ("missing.parquet", None, r"missing\.parquet"),
-        ("../outside.parquet", None, "outside"),
-        ("/etc/passwd", None, "etc/passwd"),
-        ("a/../b.parquet", None, r"\.\."),
-        ("", None, "''"),
-        ("a//b.parquet", None, "a//b"),
-        ("_manifest/hint", None, "_manifest"),
-        ("_MANIFEST/x.parquet", None, "_MANIFEST"),
-        ("a\\b.parquet", None, "b.parquet"),
+        ("missing.parquet", None, r"missing\.parquet"), ("../outside.parquet", None, "outside"), ("/etc/passwd", None, "etc/passwd"),
+        ("a/../b.parquet", None, r"\.\."), ("", None, "''"), ("a//b.parquet", None, "a//b"), ("_manifest/hint", None, "_manifest"),
+        ("_MANIFEST/x.parquet", None, "_MANIFEST"), ("a\\b.parquet", None, "b.parquet"),
         ("text.parquet", b"PAR1 is not enough", r"text\.parquet cannot be read as a Parquet file"),
-        ("empty.parquet", b"", r"empty\.parquet cannot be read as a Parquet file"),
-        ("folder", ..., "folder"),
+        ("empty.parquet", b"", r"empty\.parquet cannot be read as a Parquet file"), ("folder", ..., "folder"),
         ("wrong.parquet", pa.table({"day": ["x"], "flight": ["text"]}), r"wrong\.parquet.*'flight'"),
         ("more.parquet", pa.table({"day": ["x"], "flight": [1], "extra": [1]}), r"more\.parquet.*'extra'"),
         ("nanos.parquet", pa.table({"day": ["x"], "flight": pa.array([1], pa.uint64())}), r"nanos\.parquet.*'flight'"),
         ("several.parquet", MONTH, r"several\.parquet.*'day'.*several values"),
         ("day=2013-01-01/lacking.parquet", pa.table({"flight": [1]}), r"lacking\.parquet.*'day'"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_be_a_part_of_the_table_is_refused_by_name(root: Path, path: str, table: Any, message: str) -> None:
     """Missing, climbing, no Parquet, another schema, several partitions: nothing was committed. [AF1] [LY1] [SE2]"""
     mc.write(MONTH, root, partition_by="day")

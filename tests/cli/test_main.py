@@ -154,27 +154,18 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["history", "NOWHERE"], 3, "no table at file://"),
-        (["history", "FILE"], 3, "is a file, and a table is a folder"),
+        (["history", "NOWHERE"], 3, "no table at file://"), (["history", "FILE"], 3, "is a file, and a table is a folder"),
         (["describe", "ROOT", "--version", "99"], 3, "no version 99; it has 1 to 6"),
-        (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"),
-        (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
-        (["changes", "ROOT", "1", "99"], 3, "no version 99"),
-        (["history", "hdfs://bucket/x"], 1, "hdfs://"),
+        (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"), (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
+        (["changes", "ROOT", "1", "99"], 3, "no version 99"), (["history", "hdfs://bucket/x"], 1, "hdfs://"),
         (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
-        (["changes", "ROOT", "4", "2"], 2, "version 4 is newer than 2"),
-        (["resolve", "ROOT", "42"], 2, "or at least 4 of the digits"),
-        (["history", ""], 2, "path"),
-        (["describe", "ROOT", "--version", "0"], 2, "a number from 1 on"),
+        (["changes", "ROOT", "4", "2"], 2, "version 4 is newer than 2"), (["resolve", "ROOT", "42"], 2, "or at least 4 of the digits"),
+        (["history", ""], 2, "path"), (["describe", "ROOT", "--version", "0"], 2, "a number from 1 on"),
         (["describe", "ROOT", "--version", "x"], 2, "a number from 1 on"),
-        (["describe", "ROOT", "--version", "1", "--tag", "x"], 2, "not allowed with"),
-        (["changes", "ROOT"], 2, "START"),
-        (["history"], 2, "PATH"),
-        ([], 2, "COMMAND"),
-        (["nosuch", "ROOT"], 2, "nosuch"),
-        (["history", "ROOT", "--nosuch"], 2, "nosuch"),
+        (["describe", "ROOT", "--version", "1", "--tag", "x"], 2, "not allowed with"), (["changes", "ROOT"], 2, "START"),
+        (["history"], 2, "PATH"), ([], 2, "COMMAND"), (["nosuch", "ROOT"], 2, "nosuch"), (["history", "ROOT", "--nosuch"], 2, "nosuch"),
     ],
-)
+)  # fmt: skip
 def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, arguments: list[str], status: int, message: str) -> None:
     """2: asked wrongly, 3: it could not be answered; standard output stays empty, with --json too. [RD4] [RD1]"""
     paths = {"ROOT": root, "NOWHERE": root / "x" / "nowhere", "FILE": next(root.rglob("*.parquet"))}

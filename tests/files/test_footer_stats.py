@@ -42,25 +42,18 @@ def write_columns(schema: Schema, arrays: list[pa.Array], *, group_rows: int = 1
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "boolean": st.booleans(),
-    "byte": st.integers(-128, 127),
-    "short": st.integers(-(2**15), 2**15 - 1),
-    "integer": st.integers(-(2**31), 2**31 - 1),
-    "long": INT64,
+    "boolean": st.booleans(), "byte": st.integers(-128, 127), "short": st.integers(-(2**15), 2**15 - 1),
+    "integer": st.integers(-(2**31), 2**31 - 1), "long": INT64,
     "float": st.floats(width=32) | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]),
-    "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]),
-    "decimal(5,2)": st.decimals(-999, 999, places=2),
+    "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]), "decimal(5,2)": st.decimals(-999, 999, places=2),
     "decimal(18,0)": st.integers(-(10**18) + 1, 10**18 - 1).map(Decimal),
     "decimal(38,10)": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -10))),
     "string": st.text(max_size=4)
     | st.builds(lambda c, n, t: c * n + t, st.sampled_from("aü\U0010ffff\ud7ff"), st.integers(62, 66), st.text(max_size=3)),
     "binary": st.binary(max_size=4)
     | st.builds(lambda c, n, t: c * n + t, st.sampled_from([b"a", b"\xff"]), st.integers(62, 66), st.binary(max_size=3)),
-    "date": st.integers(-(2**31), 2**31 - 1),
-    "timestamp": INT64,
-    "timestamp_ntz": INT64,
-    "interval day to second": INT64,
-}
+    "date": st.integers(-(2**31), 2**31 - 1), "timestamp": INT64, "timestamp_ntz": INT64, "interval day to second": INT64,
+}  # fmt: skip
 
 
 def comparable(wire: Any, type: str) -> Any:

@@ -220,21 +220,15 @@ def test_a_checked_cast_keeps_the_value(array: pa.Array, type: str) -> None:
 @pytest.mark.parametrize(
     ("array", "type"),
     [
-        (pa.array([3.0, None, -(2.0**53) + 1]), "long"),
-        (pa.array([3.0, None], pa.float32()), "byte"),
-        (pa.array([3.0], pa.float16()), "byte"),
-        (pa.array([2**53, None, -1]), "double"),
-        (pa.array([2**24], pa.uint32()), "float"),
-        (pa.array([0.1, 1e-2, None]), "decimal(6,2)"),
-        (pa.array([0.1, 1e-10, 1e7]), "decimal(38,30)"),
-        (pa.array([9_999, -9_999, None]), "decimal(6,2)"),
-        (pa.array([Decimal("0.10"), Decimal("12345678901234.56"), None]), "double"),
-        (pa.array([1.5, float("nan"), float("-inf"), None]), "float"),
-        (pa.nulls(2, pa.float64()), "decimal(6,2)"),
+        (pa.array([3.0, None, -(2.0**53) + 1]), "long"), (pa.array([3.0, None], pa.float32()), "byte"),
+        (pa.array([3.0], pa.float16()), "byte"), (pa.array([2**53, None, -1]), "double"), (pa.array([2**24], pa.uint32()), "float"),
+        (pa.array([0.1, 1e-2, None]), "decimal(6,2)"), (pa.array([0.1, 1e-10, 1e7]), "decimal(38,30)"),
+        (pa.array([9_999, -9_999, None]), "decimal(6,2)"), (pa.array([Decimal("0.10"), Decimal("12345678901234.56"), None]), "double"),
+        (pa.array([1.5, float("nan"), float("-inf"), None]), "float"), (pa.nulls(2, pa.float64()), "decimal(6,2)"),
         (pa.array([], pa.decimal128(6, 2)), "float"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_number_is_the_same_in_another_type(array: pa.Array, type: str) -> None:
     """A float is the decimal with its shortest digits. [SC3]"""
     made = conform(batch(c=array), column(type)).column(0)

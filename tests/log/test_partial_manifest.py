@@ -52,19 +52,13 @@ def utc(*moment: int) -> dt.datetime:
 
 # Few values of each kind, so that filters hit and bounds meet: those at which something could go wrong.
 VALUES: dict[str, list[Any]] = {
-    "p": ["", "a", "a b%=", "é"],
-    "day": [dt.date(1, 1, 1), dt.date(2013, 1, 1), dt.date(9999, 12, 31)],
-    "i": [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1],
-    "x": [-math.inf, -0.0, 0.1, math.inf, math.nan],
-    "f": [-0.0, 0.5, 16777216.0],
-    "n": [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89")],
-    "s": ["", "a", "a" * 64, "a" * 63 + "b", "é", "\U0010ffff" * 64],
-    "b": [False, True],
-    "t": [utc(1, 1, 1), utc(1969, 12, 31, 23, 59, 59, 999_999), utc(9999, 12, 31)],
-    "z": [dt.datetime(1, 1, 1), dt.datetime(2013, 1, 1), dt.datetime(9999, 12, 31)],
-    "raw": [b"", b"\x00", b"\xff" * 64],
+    "p": ["", "a", "a b%=", "é"], "day": [dt.date(1, 1, 1), dt.date(2013, 1, 1), dt.date(9999, 12, 31)],
+    "i": [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1], "x": [-math.inf, -0.0, 0.1, math.inf, math.nan], "f": [-0.0, 0.5, 16777216.0],
+    "n": [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89")], "s": ["", "a", "a" * 64, "a" * 63 + "b", "é", "\U0010ffff" * 64],
+    "b": [False, True], "t": [utc(1, 1, 1), utc(1969, 12, 31, 23, 59, 59, 999_999), utc(9999, 12, 31)],
+    "z": [dt.datetime(1, 1, 1), dt.datetime(2013, 1, 1), dt.datetime(9999, 12, 31)], "raw": [b"", b"\x00", b"\xff" * 64],
     "h": [-(2**15), 0, 2**15 - 1],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

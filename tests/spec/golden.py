@@ -32,17 +32,12 @@ DAY, CARRIER = 102, 1_700_000_103
 
 SCHEMA = Schema(
     fields=(
-        Field(id=101, name="id", type="long", nullable=False),
-        Field(id=DAY, name="day", type="date"),
+        Field(id=101, name="id", type="long", nullable=False), Field(id=DAY, name="day", type="date"),
         Field(id=CARRIER, name="carrier", type="string", physical="air line", metadata={"comment": "IATA, 2 letters"}),
-        Field(id=104, name="price", type="decimal(12,2)"),
-        Field(id=105, name="weight", type="double"),
-        Field(id=106, name="ünïcode note", type="string"),
-        Field(id=107, name="at", type="timestamp"),
-        Field(id=108, name="local", type="timestamp_ntz"),
-        Field(id=109, name="delay", type="interval day to second"),
-        Field(id=110, name="blob", type="binary"),
-        Field(id=111, name="flag", type="boolean"),
+        Field(id=104, name="price", type="decimal(12,2)"), Field(id=105, name="weight", type="double"),
+        Field(id=106, name="ünïcode note", type="string"), Field(id=107, name="at", type="timestamp"),
+        Field(id=108, name="local", type="timestamp_ntz"), Field(id=109, name="delay", type="interval day to second"),
+        Field(id=110, name="blob", type="binary"), Field(id=111, name="flag", type="boolean"),
         Field(
             id=112,
             name="legs",
@@ -61,10 +56,9 @@ SCHEMA = Schema(
             name="attributes",
             type=MapType(key=Field(id=117, name="key", type="string", nullable=False), value=Field(id=118, name="value", type="float")),
         ),
-        Field(id=119, name="payload", type="variant"),
-        Field(id=2_147_483_647, name="nothing", type="void"),
+        Field(id=119, name="payload", type="variant"), Field(id=2_147_483_647, name="nothing", type="void"),
     )
-)
+)  # fmt: skip
 
 INLINED = (
     Entry(

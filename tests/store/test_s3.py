@@ -175,24 +175,17 @@ def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: in
 @pytest.mark.parametrize(
     ("fault", "lands"),
     [
-        (Fault(kind="status_before", status=503), False),
-        (Fault(kind="status_before", status=500), False),
-        (Fault(kind="status_before", status=409), False),
-        (Fault(kind="status_after", status=500), True),
-        (Fault(kind="status_after", status=503), True),
-        (Fault(kind="status_after", status=409), True),
+        (Fault(kind="status_before", status=503), False), (Fault(kind="status_before", status=500), False),
+        (Fault(kind="status_before", status=409), False), (Fault(kind="status_after", status=500), True),
+        (Fault(kind="status_after", status=503), True), (Fault(kind="status_after", status=409), True),
         (Fault(kind="status_after", status=520, code="Unknown"), True),
-        (Fault(kind="status_after", status=524, code="TimeoutOccurred"), True),
-        (Fault(kind="status_after", status=599, code="Odd"), True),
-        (Fault(kind="status_after", status=200, code="InternalError"), True),
-        (Fault(kind="request_reset"), False),
-        (Fault(kind="request_dropped"), False),
-        (Fault(kind="answer_closed"), True),
-        (Fault(kind="answer_dropped"), True),
+        (Fault(kind="status_after", status=524, code="TimeoutOccurred"), True), (Fault(kind="status_after", status=599, code="Odd"), True),
+        (Fault(kind="status_after", status=200, code="InternalError"), True), (Fault(kind="request_reset"), False),
+        (Fault(kind="request_dropped"), False), (Fault(kind="answer_closed"), True), (Fault(kind="answer_dropped"), True),
         (Fault(kind="answer_cut", cut="head"), True),
     ],
     ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
-)
+)  # fmt: skip
 def test_a_create_without_a_clear_answer_is_unclear(place: Place, proxy: FaultProxy, fault: Fault, lands: bool) -> None:
     """Never reported as won, nor as lost; whether to ask again is the commit's to decide. [ST5] [ST14] [CM6] [IV4]"""
     hangs = fault.kind in ("request_dropped", "answer_dropped")

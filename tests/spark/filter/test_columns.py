@@ -51,22 +51,16 @@ SCHEMA = Schema(
 ARROW = arrow_schema(SCHEMA, physical=False, ids=False)
 
 COLUMNS: dict[str, list[Any]] = {
-    "i": [0, 1, 5, -(2**24), 2**24 - 1],
-    "l": [0, 1, 5, 2**24 - 1, -(2**24)],
-    "f": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.10000000149011612],
+    "i": [0, 1, 5, -(2**24), 2**24 - 1], "l": [0, 1, 5, 2**24 - 1, -(2**24)], "f": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.10000000149011612],
     "d": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.1, 0.10000000149011612],
-    "s": ["", "a", "ab", "A", "a\U0010ffff", "é", "\ud7ff", "%_\\", "\x00"],
-    "digits": ["5", "05", " 5", "50", "-5"],
-    "b": [b"", b"a", b"\xff", b"\x00a"],
-    "m": [D("0.00"), D("1.50"), D("5.00"), D("-99999999.99")],
+    "s": ["", "a", "ab", "A", "a\U0010ffff", "é", "\ud7ff", "%_\\", "\x00"], "digits": ["5", "05", " 5", "50", "-5"],
+    "b": [b"", b"a", b"\xff", b"\x00a"], "m": [D("0.00"), D("1.50"), D("5.00"), D("-99999999.99")],
     "day": [date(2024, 2, 29), date(2024, 3, 1), date(1, 1, 1), date(9999, 12, 31)],
     "ts": [m.replace(tzinfo=UTC) for m in (MOMENT, datetime(2024, 2, 29), datetime(2024, 2, 28, 18, 15), OLD)],
-    "ntz": [MOMENT, datetime(2024, 2, 29), OLD],
-    "ok": [True, False],
-    "gap": [timedelta(0), timedelta(days=-1, microseconds=1), timedelta(days=400)],
-    "c": ["a", "A", "b"],
+    "ntz": [MOMENT, datetime(2024, 2, 29), OLD], "ok": [True, False],
+    "gap": [timedelta(0), timedelta(days=-1, microseconds=1), timedelta(days=400)], "c": ["a", "A", "b"],
     "a.b`c": [{"x": 1, "y z.": NAN}, {"x": None, "y z.": 1.5}, {"x": 5, "y z.": None}],
-}
+}  # fmt: skip
 ROWS = [{name: ([*values, None] * 9)[at] for name, values in COLUMNS.items()} for at in range(10)]
 NUMBERED = pa.table({**{name: [row[name] for row in ROWS] for name in COLUMNS}, "row": range(len(ROWS))}, schema=ARROW)
 

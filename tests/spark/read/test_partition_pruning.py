@@ -29,19 +29,14 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 # Each of these is read from the files, as before.
 DOUBTFUL: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "empty text": (pa.string(), ["", "a"]),
-    "empty text and null": (pa.string(), ["", None, "a"]),
+    "empty text": (pa.string(), ["", "a"]), "empty text and null": (pa.string(), ["", None, "a"]),
     "null's name": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", None]),
-    "null's name alone": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", "a"]),
-    "the text null": (pa.string(), ["null", None, "a"]),
-    "long texts": (pa.string(), ["x" * 300 + "1", "x" * 300 + "2", "é" * 150]),
-    "booleans": (pa.bool_(), [True, False, None]),
-    "shorts": (pa.int16(), [1, -1, None]),
-    "decimals": (pa.decimal128(5, 2), ["1.20", "-0.10", None]),
+    "null's name alone": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", "a"]), "the text null": (pa.string(), ["null", None, "a"]),
+    "long texts": (pa.string(), ["x" * 300 + "1", "x" * 300 + "2", "é" * 150]), "booleans": (pa.bool_(), [True, False, None]),
+    "shorts": (pa.int16(), [1, -1, None]), "decimals": (pa.decimal128(5, 2), ["1.20", "-0.10", None]),
     "times": (pa.timestamp("us", "UTC"), [dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC), None]),
-    "local times": (pa.timestamp("us"), [dt.datetime(2013, 1, 1, 12), None]),
-    "far dates": (pa.date32(), [2932897, -719163]),
-}
+    "local times": (pa.timestamp("us"), [dt.datetime(2013, 1, 1, 12), None]), "far dates": (pa.date32(), [2932897, -719163]),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
