@@ -365,13 +365,10 @@ def four(root: Path) -> mc.Table:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"version": 5}, "no version 5; it has 1 to 4"),
-        ({"version": 0}, "no version 0"),
-        ({"version": -1}, "no version -1"),
-        ({"as_of": "1999-12-31"}, "as old as 1999-12-31.*oldest is 1"),
-        ({"tag": "release"}, "no tag 'release'; it has: none"),
+        ({"version": 5}, "no version 5; it has 1 to 4"), ({"version": 0}, "no version 0"), ({"version": -1}, "no version -1"),
+        ({"as_of": "1999-12-31"}, "as old as 1999-12-31.*oldest is 1"), ({"tag": "release"}, "no tag 'release'; it has: none"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[str, Any], message: str) -> None:
     """[RD4] [RD5]"""
     for read in (four.snapshot, four.files, four.dataset):

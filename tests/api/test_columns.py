@@ -26,12 +26,9 @@ def comments(table: Table) -> dict[str, str]:
 def table(tmp_path: Path) -> Table:
     """Partitioned by a number that widens, too."""
     columns = {
-        "part": pa.array([1, None], pa.int8()),
-        NAME: pa.array([7, None], pa.int32()),
-        "f": pa.array([0.1, None], pa.float32()),
-        "d": pa.array([Decimal("1.5"), None], pa.decimal128(3, 1)),
-        "s": pa.array(["x", None]),
-    }
+        "part": pa.array([1, None], pa.int8()), NAME: pa.array([7, None], pa.int32()), "f": pa.array([0.1, None], pa.float32()),
+        "d": pa.array([Decimal("1.5"), None], pa.decimal128(3, 1)), "s": pa.array(["x", None]),
+    }  # fmt: skip
     mc.write(pa.table(columns), tmp_path / "t", partition_by="part")
     return Table(tmp_path / "t")
 
@@ -39,13 +36,10 @@ def table(tmp_path: Path) -> Table:
 @pytest.mark.parametrize(
     ("name", "to", "kind"),
     [
-        (NAME, "long", pa.int64()),
-        (NAME.upper(), pa.int64(), pa.int64()),
-        ("part", "integer", pa.int32()),
-        ("f", pa.float64(), pa.float64()),
-        ("d", "decimal(12,1)", pa.decimal128(12, 1)),
+        (NAME, "long", pa.int64()), (NAME.upper(), pa.int64(), pa.int64()), ("part", "integer", pa.int32()),
+        ("f", pa.float64(), pa.float64()), ("d", "decimal(12,1)", pa.decimal128(12, 1)),
     ],
-)
+)  # fmt: skip
 def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, kind: pa.DataType) -> None:
     """Files stay; data of the old type still fits, and such of the new one does without `merge_schema`. [SC5]"""
     files, rows, before = table.files()["path"].to_pylist(), table.to_arrow(), table.version

@@ -466,12 +466,9 @@ def with_renamed_members(ice: Any) -> None:
 
 FLAT = PartitionSpec()
 RENAMED = [
-    (with_two_names, Schema(N, PART), FLAT),
-    (with_two_names, Schema(N, PART), BY_PART),
-    (with_a_name_for_two, Schema(N, PART), FLAT),
-    (with_renamed_members, WITH_MEMBERS, FLAT),
-    (with_renamed_members, WITH_MEMBERS, BY_PART),
-]
+    (with_two_names, Schema(N, PART), FLAT), (with_two_names, Schema(N, PART), BY_PART), (with_a_name_for_two, Schema(N, PART), FLAT),
+    (with_renamed_members, WITH_MEMBERS, FLAT), (with_renamed_members, WITH_MEMBERS, BY_PART),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "columns", "spec"), RENAMED)

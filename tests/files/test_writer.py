@@ -507,15 +507,12 @@ def rows(count: int) -> pa.Table:
     few = [f"a rather long text of which there are few, {n % 50}" for n in range(count)]
     return pa.table(
         {
-            "id": pa.array(range(count), pa.int64()),
-            "few": few,
-            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()),
-            "none": pa.nulls(count, pa.string()),
+            "id": pa.array(range(count), pa.int64()), "few": few,
+            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()), "none": pa.nulls(count, pa.string()),
             "inside": [{"few": text, "many": [text, None]} for text in few],
-            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())),
-            "a.b": few,
+            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())), "a.b": few,
         }
-    )
+    )  # fmt: skip
 
 
 def dictionaries(file: Path) -> dict[str, bool]:

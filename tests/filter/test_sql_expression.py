@@ -23,14 +23,11 @@ from manifestcommit.rows.clauses import evaluated, mask_of, understand
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="i", type="integer"),
-        Field(id=2, name="s", type="string"),
-        Field(id=3, name="at", type="timestamp"),
-        Field(id=4, name="m", type="decimal(38,10)"),
-        Field(id=5, name="code", type="string", metadata={CHAR_VARCHAR: "char(5)"}),
+        Field(id=1, name="i", type="integer"), Field(id=2, name="s", type="string"), Field(id=3, name="at", type="timestamp"),
+        Field(id=4, name="m", type="decimal(38,10)"), Field(id=5, name="code", type="string", metadata={CHAR_VARCHAR: "char(5)"}),
         Field(id=6, name="a b%+=#'é`", type="long"),
     )
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

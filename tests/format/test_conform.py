@@ -331,13 +331,10 @@ def test_columns_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["day", "other"], "does not have.*'other'"),
-        (["DAY", "Day"], "could be any of 'DAY', 'Day'"),
-        (["day", "DAY"], "does not have.*'DAY'"),
-        (["day", "day"], "'day' twice"),
-        ([], "'day' is missing"),
+        (["day", "other"], "does not have.*'other'"), (["DAY", "Day"], "could be any of 'DAY', 'Day'"),
+        (["day", "DAY"], "does not have.*'DAY'"), (["day", "day"], "'day' twice"), ([], "'day' is missing"),
     ],
-)
+)  # fmt: skip
 def test_columns_that_cannot_be_told_are_refused(names: list[str], message: str) -> None:
     """[SC3]"""
     given_batch = pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names=names)

@@ -18,13 +18,10 @@ from manifestcommit.format.partitioning import Matcher, of_partition
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="day", type="date"),
-        Field(id=2, name="word", type="string"),
-        Field(id=3, name="n", type="integer"),
-        Field(id=4, name="x", type="double"),
-        Field(id=5, name="price", type="decimal(9,2)"),
+        Field(id=1, name="day", type="date"), Field(id=2, name="word", type="string"), Field(id=3, name="n", type="integer"),
+        Field(id=4, name="x", type="double"), Field(id=5, name="price", type="decimal(9,2)"),
     )
-)
+)  # fmt: skip
 BY = (1, 2)
 days = st.none() | st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31)).map(lambda day: values.encode(day, "date")) | st.just("@-800000")
 words = st.none() | st.sampled_from(["", "a", "é", "🦆", "__HIVE_DEFAULT_PARTITION__", "null", " "])

@@ -79,13 +79,10 @@ def changed(ids: list[int | None], day: str | None = "k=v#x?") -> pa.Table:
     count = len(ids)
     return pa.table(
         {
-            "day": pa.array([day] * count, pa.string()),
-            "id": pa.array(ids, pa.int64()),
-            "x": pa.array([NAN] * count, pa.float64()),
-            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)),
-            "text": pa.array([f"new {each}" for each in ids], pa.string()),
+            "day": pa.array([day] * count, pa.string()), "id": pa.array(ids, pa.int64()), "x": pa.array([NAN] * count, pa.float64()),
+            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)), "text": pa.array([f"new {each}" for each in ids], pa.string()),
         }
-    )
+    )  # fmt: skip
 
 
 def merged(target: pa.Table, source: pa.Table, on: list[str], matched: str | None, unmatched: str | None) -> list[str]:

@@ -82,15 +82,12 @@ def values(type: str) -> st.SearchStrategy[Any]:
         digits = st.integers(-(10**precision) + 1, 10**precision - 1)
         return digits.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
     return {
-        "boolean": st.booleans(),
-        "float": st.floats(width=32),
-        "double": st.floats(),
-        "string": st.text(st.characters(exclude_categories=["Cs"])),
-        "binary": st.binary(),
+        "boolean": st.booleans(), "float": st.floats(width=32), "double": st.floats(),
+        "string": st.text(st.characters(exclude_categories=["Cs"])), "binary": st.binary(),
         "date": st.dates() | st.integers(-(2**31), -800_000),
         "timestamp": st.datetimes(timezones=st.just(dt.UTC)) | st.integers(2**62, 2**63 - 1),
         "timestamp_ntz": st.datetimes() | st.integers(-(2**63), -(2**62)),
-    }[type]
+    }[type]  # fmt: skip
 
 
 typed_values = single_value_types.flatmap(lambda type: st.tuples(st.just(type), st.none() | values(type)))

@@ -174,14 +174,11 @@ KNOWN = ColumnStats(nulls=0, nans=0, min=0.0, max=9.0)
 @pytest.mark.parametrize(
     ("unknown", "predicate"),
     [
-        ({"min": None}, Compare(op="<", column=("x",), value=-5.0)),
-        ({"max": None}, Compare(op=">", column=("x",), value=100.0)),
-        ({"nulls": None}, IsNull(column=("x",))),
-        ({"nulls": 1}, IsNull(column=("x",))),
-        ({"nans": None}, IsNan(column=("x",))),
+        ({"min": None}, Compare(op="<", column=("x",), value=-5.0)), ({"max": None}, Compare(op=">", column=("x",), value=100.0)),
+        ({"nulls": None}, IsNull(column=("x",))), ({"nulls": 1}, IsNull(column=("x",))), ({"nans": None}, IsNan(column=("x",))),
         ({"nans": 1}, IsNan(column=("x",))),
     ],
-)
+)  # fmt: skip
 def test_what_one_entry_does_not_know_is_not_known_of_its_row_group(unknown: dict[str, Any], predicate: Predicate) -> None:
     """Its neighbour's bound says nothing about it; the other row groups are not even read. [RD12]"""
     stats = [KNOWN, msgspec.structs.replace(KNOWN, **unknown), KNOWN, KNOWN]

@@ -57,12 +57,9 @@ def after(before: Snapshot, **decided: Any) -> Snapshot:
 
 # --- the choice -----------------------------------------------------------------------------------------------------------
 @given(
-    at_grace=st.integers(0, 30),
-    at_keep_for=st.integers(0, 30),
-    keep=st.integers(1, 40),
-    prepared=st.lists(st.integers(1, 20)),
+    at_grace=st.integers(0, 30), at_keep_for=st.integers(0, 30), keep=st.integers(1, 40), prepared=st.lists(st.integers(1, 20)),
     fence=st.integers(3, 20),
-)
+)  # fmt: skip
 def test_fence_and_expired_never_go_back_and_keep_their_order(
     at_grace: int, at_keep_for: int, keep: int, prepared: list[int], fence: int
 ) -> None:

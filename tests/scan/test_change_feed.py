@@ -131,16 +131,13 @@ def history() -> History:
 # --- each file once, in order -------------------------------------------------------------------------------------------
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.integers(0, 4)),
-        st.tuples(st.just("foreign"), st.integers(1, 3)),
-        st.tuples(st.just("overwrite"), st.integers(0, 2)),
-        st.tuples(st.just("replace"), st.just(1)),
-        st.tuples(st.just("properties"), st.just(0)),
-        st.tuples(st.just("rollback"), st.integers(1, 3)),
+        st.tuples(st.just("append"), st.integers(0, 4)), st.tuples(st.just("foreign"), st.integers(1, 3)),
+        st.tuples(st.just("overwrite"), st.integers(0, 2)), st.tuples(st.just("replace"), st.just(1)),
+        st.tuples(st.just("properties"), st.just(0)), st.tuples(st.just("rollback"), st.integers(1, 3)),
     ),
     min_size=1,
     max_size=10,
-)
+)  # fmt: skip
 
 
 @pytest.mark.thorough

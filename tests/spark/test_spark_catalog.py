@@ -26,12 +26,9 @@ WIDENS = SPARK >= (4, 0)
 
 # Kinds that Spark's catalog cannot express, and a word of the reason.
 REFUSED = {
-    "renamed": "was renamed",
-    "dropped and added again": "was renamed or added again",
-    "compacted": "was renamed",
-    "adopted and renamed": "was renamed",
-    "adopted folders": "does not hold its partition column",
-}
+    "renamed": "was renamed", "dropped and added again": "was renamed or added again", "compacted": "was renamed",
+    "adopted and renamed": "was renamed", "adopted folders": "does not hold its partition column",
+}  # fmt: skip
 PROPERTY = {"export.formats": "spark-catalog"}
 QUICK = {*REFUSED, "all types", "partitions of text", "hostile names", "overwritten", "adopted"}
 _NUMBER = itertools.count()

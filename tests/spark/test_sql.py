@@ -323,13 +323,10 @@ def test_columns_and_properties(run: Any, root: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "option"),
     [
-        ("SELECT 1", {"key": "k"}),
-        ("SELECT 1", {"message": "m"}),
-        ("DELETE FROM t", {"watermarks": {"s": (0, 1)}}),
-        ("UPDATE t SET x = 1", {"based_on": 1}),
-        ("ALTER TABLE t DROP COLUMN x", {"key": "k"}),
+        ("SELECT 1", {"key": "k"}), ("SELECT 1", {"message": "m"}), ("DELETE FROM t", {"watermarks": {"s": (0, 1)}}),
+        ("UPDATE t SET x = 1", {"based_on": 1}), ("ALTER TABLE t DROP COLUMN x", {"key": "k"}),
     ],
-)
+)  # fmt: skip
 def test_what_is_declared_without_a_meaning_is_refused(run: Any, root: str, statement: str, option: dict[str, Any]) -> None:
     """[SP49]"""
     with pytest.raises(UsageError, match="eave"):

@@ -301,13 +301,10 @@ def folders() -> snapshot.Snapshot:
     """Version 6 of a table that was partitioned by two columns, went back to version 1 and has had no columns since."""
     job = f"v5-{TABLE_ID}-{'6' * 32}"
     return msgspec.structs.replace(
-        minimal(),
-        version=6,
-        parent_digest="sha256:" + "6" * 64,
+        minimal(), version=6, parent_digest="sha256:" + "6" * 64,
         commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="rollback", reason="é", restored=1),),
-        recent_jobs={job: 6},
-        former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
-    )
+        recent_jobs={job: 6}, former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
+    )  # fmt: skip
 
 
 MESSAGE, METADATA = "late corrections\n\tof May é", {"airflow_run": "manual__2013-01-02", "git %+=#": "", "ünïcode": "'\"&<b>"}
