@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -76,29 +77,18 @@ def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"overwrite": "dynamic"}, "overwrite"),
-        ({"mode": "overwrite", "overwrite": "static"}, "overwrite"),
-        ({"mode": "overwrite", "overwrite": {}}, "overwrite"),
-        ({"mode": "overwrite", "conflict": "later"}, "conflict"),
-        ({"conflict": "fail"}, "conflict"),
-        ({"watermarks": {"MyTopic:0": 50}}, "MyTopic:0"),
-        ({"watermarks": {"MyTopic:0": (50, 0)}}, "MyTopic:0"),
-        ({"watermarks": {"MyTopic:0": (0, 1.5)}}, "MyTopic:0"),
-        ({"watermarks": {"": (0, 1)}}, "source"),
-        ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
-        ({"recoverable": True}, "recoverable"),
-        ({"recoverable": True, "key": "k"}, "needs a fingerprint"),
-        ({"partition_by": ["nope"]}, "nope"),
-        ({"partition_by": ["day", "day"]}, "day"),
-        ({"storage_options": {"key": "hunter2"}}, "storage_options"),
-        ({"data": [1, 2]}, "pandas"),
-        ({"data": "x"}, "polars"),
-        ({"data": {"a": [1]}}, "pyarrow"),
-        ({"data": None}, "pyarrow"),
-        ({"data": pl.LazyFrame({"a": [1]})}, r"collect\(\)"),
+        ({"overwrite": "dynamic"}, "overwrite"), ({"mode": "overwrite", "overwrite": "static"}, "overwrite"),
+        ({"mode": "overwrite", "overwrite": {}}, "overwrite"), ({"mode": "overwrite", "conflict": "later"}, "conflict"),
+        ({"conflict": "fail"}, "conflict"), ({"watermarks": {"MyTopic:0": 50}}, "MyTopic:0"),
+        ({"watermarks": {"MyTopic:0": (50, 0)}}, "MyTopic:0"), ({"watermarks": {"MyTopic:0": (0, 1.5)}}, "MyTopic:0"),
+        ({"watermarks": {"": (0, 1)}}, "source"), ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
+        ({"recoverable": True}, "recoverable"), ({"recoverable": True, "key": "k"}, "needs a fingerprint"),
+        ({"partition_by": ["nope"]}, "nope"), ({"partition_by": ["day", "day"]}, "day"),
+        ({"storage_options": {"key": "hunter2"}}, "storage_options"), ({"data": [1, 2]}, "pandas"), ({"data": "x"}, "polars"),
+        ({"data": {"a": [1]}}, "pyarrow"), ({"data": None}, "pyarrow"), ({"data": pl.LazyFrame({"a": [1]})}, r"collect\(\)"),
         ({"data": pa.array([1])}, "columns"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_named_and_nothing_is_made(root: Path, options: dict[str, Any], named: str) -> None:
     """UsageError before anything is read or written: no folder is left, no table, no file. [SC3]"""
     with pytest.raises(mc.errors.UsageError, match=named):
@@ -275,25 +265,18 @@ def test_files_of_others_are_listed_where_they_are(root: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "table", "message"),
     [
-        ("missing.parquet", None, r"missing\.parquet"),
-        ("../outside.parquet", None, "outside"),
-        ("/etc/passwd", None, "etc/passwd"),
-        ("a/../b.parquet", None, r"\.\."),
-        ("", None, "''"),
-        ("a//b.parquet", None, "a//b"),
-        ("_manifest/hint", None, "_manifest"),
-        ("_MANIFEST/x.parquet", None, "_MANIFEST"),
-        ("a\\b.parquet", None, "b.parquet"),
+        ("missing.parquet", None, r"missing\.parquet"), ("../outside.parquet", None, "outside"), ("/etc/passwd", None, "etc/passwd"),
+        ("a/../b.parquet", None, r"\.\."), ("", None, "''"), ("a//b.parquet", None, "a//b"), ("_manifest/hint", None, "_manifest"),
+        ("_MANIFEST/x.parquet", None, "_MANIFEST"), ("a\\b.parquet", None, "b.parquet"),
         ("text.parquet", b"PAR1 is not enough", r"text\.parquet cannot be read as a Parquet file"),
-        ("empty.parquet", b"", r"empty\.parquet cannot be read as a Parquet file"),
-        ("folder", ..., "folder"),
+        ("empty.parquet", b"", r"empty\.parquet cannot be read as a Parquet file"), ("folder", ..., "folder"),
         ("wrong.parquet", pa.table({"day": ["x"], "flight": ["text"]}), r"wrong\.parquet.*'flight'"),
         ("more.parquet", pa.table({"day": ["x"], "flight": [1], "extra": [1]}), r"more\.parquet.*'extra'"),
         ("nanos.parquet", pa.table({"day": ["x"], "flight": pa.array([1], pa.uint64())}), r"nanos\.parquet.*'flight'"),
         ("several.parquet", MONTH, r"several\.parquet.*'day'.*several values"),
         ("day=2013-01-01/lacking.parquet", pa.table({"flight": [1]}), r"lacking\.parquet.*'day'"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_be_a_part_of_the_table_is_refused_by_name(root: Path, path: str, table: Any, message: str) -> None:
     """Missing, climbing, no Parquet, another schema, several partitions: nothing was committed. [AF1] [LY1] [SE2]"""
     mc.write(MONTH, root, partition_by="day")
@@ -382,13 +365,10 @@ def four(root: Path) -> mc.Table:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"version": 5}, "no version 5; it has 1 to 4"),
-        ({"version": 0}, "no version 0"),
-        ({"version": -1}, "no version -1"),
-        ({"as_of": "1999-12-31"}, "as old as 1999-12-31.*oldest is 1"),
-        ({"tag": "release"}, "no tag 'release'; it has: none"),
+        ({"version": 5}, "no version 5; it has 1 to 4"), ({"version": 0}, "no version 0"), ({"version": -1}, "no version -1"),
+        ({"as_of": "1999-12-31"}, "as old as 1999-12-31.*oldest is 1"), ({"tag": "release"}, "no tag 'release'; it has: none"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[str, Any], message: str) -> None:
     """[RD4] [RD5]"""
     for read in (four.snapshot, four.files, four.dataset):
@@ -461,20 +441,12 @@ SECRET = "wJalrXUtnFEMI"  # in every form in which users put one into a URL
 @pytest.mark.parametrize(
     "url",
     [
-        f"s3://AKIA:{SECRET}@bucket/x",
-        f"s3a://AKIA:{SECRET}@bucket/x",
-        f"s3://AKIA:{SECRET}/K7MDENG@bucket/x",
-        f"S3://AKIA:{SECRET}@bucket/x",
-        f"gs://token:{SECRET}@bucket/x",
-        f"abfss://user:{SECRET}@account.dfs.core.windows.net/x",
-        f"https://user:{SECRET}@host/x",
-        f"hdfs://user:{SECRET}@host:8020/x",
-        f"file://user:{SECRET}@host/x",
-        f"memory://user:{SECRET}@host/x",
-        f"memory://user:{SECRET}/K7MDENG@host/x",
-        f"s3://bucket/x?X-Amz-Signature={SECRET}",
+        f"s3://AKIA:{SECRET}@bucket/x", f"s3a://AKIA:{SECRET}@bucket/x", f"s3://AKIA:{SECRET}/K7MDENG@bucket/x",
+        f"S3://AKIA:{SECRET}@bucket/x", f"gs://token:{SECRET}@bucket/x", f"abfss://user:{SECRET}@account.dfs.core.windows.net/x",
+        f"https://user:{SECRET}@host/x", f"hdfs://user:{SECRET}@host:8020/x", f"file://user:{SECRET}@host/x",
+        f"memory://user:{SECRET}@host/x", f"memory://user:{SECRET}/K7MDENG@host/x", f"s3://bucket/x?X-Amz-Signature={SECRET}",
     ],
-)
+)  # fmt: skip
 def test_a_secret_in_a_url_is_in_no_error(url: str) -> None:
     """Every call refuses such a URL, and says so without repeating it. [SE1] [ST4]"""
     calls: list[Callable[[], Any]] = [
@@ -538,8 +510,7 @@ HOSTILE_ROOTS = ["a b", "%41", "a+b=c", "#x", "'q'", '"', "été 日本", "🦆"
 def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) -> None:
     """Spaces, escapes, signs, unicode: written, read by every way, found again. [LY1]"""
     root = tmp_path / name / "t"
-    mc.write(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
-    table = mc.Table(root)
+    table = table_with(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
     assert (root / "_manifest").is_dir() and table.watermarks() == {name: 3}
     assert duckdb.from_arrow(table.dataset()).count("*").fetchall() == [(3,)]
     assert mc.write(MONTH, root, key=name, watermarks={name: (0, 3)}).already_committed
@@ -549,8 +520,7 @@ def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) 
 def test_a_dot_in_a_name_is_not_a_struct(tmp_path: Path) -> None:
     """The column a.b and the member b of a are told apart in `files` and in filters. [RD6] [SC1]"""
     data = pa.table({"a.b": [1], "a": pa.array([{"b": 7}], pa.struct([("b", pa.int64())]))})
-    mc.write(data, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(data, tmp_path / "t")
     assert table.files(filter=ds.field("a.b") == 1).num_rows == 1 and table.files(filter=ds.field("a.b") == 7).num_rows == 0
     assert table.files(filter=ds.field("a", "b") == 7).num_rows == 1 and table.files(filter=ds.field("a", "b") == 1).num_rows == 0
     shown = [each["max"] for each in table.files()["bounds"].to_pylist()[0].values()]

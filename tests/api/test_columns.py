@@ -26,12 +26,9 @@ def comments(table: Table) -> dict[str, str]:
 def table(tmp_path: Path) -> Table:
     """Partitioned by a number that widens, too."""
     columns = {
-        "part": pa.array([1, None], pa.int8()),
-        NAME: pa.array([7, None], pa.int32()),
-        "f": pa.array([0.1, None], pa.float32()),
-        "d": pa.array([Decimal("1.5"), None], pa.decimal128(3, 1)),
-        "s": pa.array(["x", None]),
-    }
+        "part": pa.array([1, None], pa.int8()), NAME: pa.array([7, None], pa.int32()), "f": pa.array([0.1, None], pa.float32()),
+        "d": pa.array([Decimal("1.5"), None], pa.decimal128(3, 1)), "s": pa.array(["x", None]),
+    }  # fmt: skip
     mc.write(pa.table(columns), tmp_path / "t", partition_by="part")
     return Table(tmp_path / "t")
 
@@ -39,13 +36,10 @@ def table(tmp_path: Path) -> Table:
 @pytest.mark.parametrize(
     ("name", "to", "kind"),
     [
-        (NAME, "long", pa.int64()),
-        (NAME.upper(), pa.int64(), pa.int64()),
-        ("part", "integer", pa.int32()),
-        ("f", pa.float64(), pa.float64()),
-        ("d", "decimal(12,1)", pa.decimal128(12, 1)),
+        (NAME, "long", pa.int64()), (NAME.upper(), pa.int64(), pa.int64()), ("part", "integer", pa.int32()),
+        ("f", pa.float64(), pa.float64()), ("d", "decimal(12,1)", pa.decimal128(12, 1)),
     ],
-)
+)  # fmt: skip
 def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, kind: pa.DataType) -> None:
     """Files stay; data of the old type still fits, and such of the new one does without `merge_schema`. [SC5]"""
     files, rows, before = table.files()["path"].to_pylist(), table.to_arrow(), table.version
@@ -99,14 +93,10 @@ def test_a_comment_stays_with_its_column(table: Table) -> None:
 @pytest.mark.parametrize(
     ("name", "comment", "says"),
     [
-        ("nope", "x", "no column 'nope'"),
-        ("s", "\x1b[31m", "comment"),
-        ("s", "x" * 2001, "comment"),
-        ("s", 7, "comment"),
-        ("s", "", "comment"),
-        ("s", "password=hunter2hunter2", "comment"),
+        ("nope", "x", "no column 'nope'"), ("s", "\x1b[31m", "comment"), ("s", "x" * 2001, "comment"), ("s", 7, "comment"),
+        ("s", "", "comment"), ("s", "password=hunter2hunter2", "comment"),
     ],
-)
+)  # fmt: skip
 def test_a_comment_that_is_none_is_refused(table: Table, name: str, comment: Any, says: str) -> None:
     """What a terminal would act upon, and what looks like a credential. [SC9] [SE5]"""
     before = table.version

@@ -14,6 +14,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.scan import engine_readers
@@ -33,8 +34,7 @@ def hostile_partitions(path: str) -> None:
 
 def evolved(path: str) -> None:
     """A column is renamed, one is dropped and added again in another type, one widened, one added."""
-    mc.write(day(delay=[1.5] * len(NAMES), note=["old"] * len(NAMES)), path, partition_by="place")
-    table = mc.Table(path)
+    table = table_with(day(delay=[1.5] * len(NAMES), note=["old"] * len(NAMES)), path, partition_by="place")
     table.rename_column("delay", "late \"%` it's")
     table.rename_column("place", "filename")
     table.drop_column("note")
@@ -46,8 +46,7 @@ def evolved(path: str) -> None:
 
 def swapped(path: str) -> None:
     """Two columns of one type take each other's name; later files have them in the other order."""
-    mc.write(pa.table({"a": [1, 2], "b": [10, 20]}), path)
-    table = mc.Table(path)
+    table = table_with(pa.table({"a": [1, 2], "b": [10, 20]}), path)
     for before, after in (("a", "c"), ("b", "a"), ("c", "b")):
         table.rename_column(before, after)
     mc.write(pa.table({"a": [30], "b": [3]}), path)
@@ -121,16 +120,9 @@ def empty(path: str) -> None:
 
 # Tables of every kind, and whether the engines' own readers read them.
 KINDS: dict[Callable[[str], None], bool] = {
-    hostile_partitions: True,
-    evolved: True,
-    swapped: True,
-    nested: True,
-    every_type: True,
-    changed: True,
-    adopted: True,
-    unusual: False,
+    hostile_partitions: True, evolved: True, swapped: True, nested: True, every_type: True, changed: True, adopted: True, unusual: False,
     empty: False,
-}
+}  # fmt: skip
 
 
 def connected() -> duckdb.DuckDBPyConnection:
@@ -208,8 +200,7 @@ def test_polars_looks_at_a_file_that_has_every_column(tmp_path: Path) -> None:
     """It joins in an order by that file's rows, and looks at none where columns are given. [SC4]"""
     path, more = str(tmp_path), {"delay": [1.5] * len(NAMES)}
     mc.write(day(), path)
-    mc.write(day(**more), path, merge_schema=True)
-    table = mc.Table(path)
+    table = table_with(day(**more), path, merge_schema=True)
     before = polars.scan_parquet
     asked: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -313,8 +304,7 @@ def test_an_older_engine_gets_the_dataset(
 
 def test_other_stores_go_by_the_dataset() -> None:
     """[RD42]"""
-    mc.write(day(), "memory://engine-readers/table", partition_by="place")
-    table = mc.Table("memory://engine-readers/table")
+    table = table_with(day(), "memory://engine-readers/table", partition_by="place")
     assert "READ_PARQUET" not in check_duckdb(table).upper() and "Parquet SCAN" not in check_polars(table)
 
 

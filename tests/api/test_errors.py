@@ -15,37 +15,18 @@ from manifestcommit.errors import ManifestCommitError
 
 # name -> its base. A new error is added here on purpose: a handler somewhere relies on where it stands.
 TREE = {
-    "ManifestCommitError": "Exception",
-    "CommitConflictError": "ManifestCommitError",
-    "WatermarkError": "ManifestCommitError",
-    "WatermarkGapError": "WatermarkError",
-    "WatermarkOverlapError": "WatermarkError",
-    "WatermarkMismatchError": "WatermarkError",
-    "KeyReusedError": "ManifestCommitError",
-    "JobFencedError": "ManifestCommitError",
-    "JobAbortedError": "ManifestCommitError",
-    "ConstraintError": "ManifestCommitError",
-    "CheckFailedError": "ManifestCommitError",
-    "SchemaMismatchError": "ManifestCommitError",
-    "SourceError": "ManifestCommitError",
-    "UnsupportedTypeError": "SchemaMismatchError",
-    "OutcomeUnknownError": "ManifestCommitError",
-    "TableNotFoundError": "ManifestCommitError",
-    "NotATableError": "ManifestCommitError",
-    "VersionNotFoundError": "ManifestCommitError",
-    "SnapshotExpiredError": "VersionNotFoundError",
-    "DataFileMissingError": "ManifestCommitError",
-    "CorruptMetadataError": "ManifestCommitError",
-    "UnsupportedFormatError": "ManifestCommitError",
-    "UnsafeStoreError": "ManifestCommitError",
-    "StoreError": "ManifestCommitError",
-    "UndecidedError": "StoreError",
-    "StoreDeniedError": "StoreError",
-    "StoreFullError": "StoreError",
-    "OutputGoneError": "StoreError",
-    "StoreUnclearError": "StoreError",
+    "ManifestCommitError": "Exception", "CommitConflictError": "ManifestCommitError", "WatermarkError": "ManifestCommitError",
+    "WatermarkGapError": "WatermarkError", "WatermarkOverlapError": "WatermarkError", "WatermarkMismatchError": "WatermarkError",
+    "KeyReusedError": "ManifestCommitError", "JobFencedError": "ManifestCommitError", "JobAbortedError": "ManifestCommitError",
+    "ConstraintError": "ManifestCommitError", "CheckFailedError": "ManifestCommitError", "SchemaMismatchError": "ManifestCommitError",
+    "SourceError": "ManifestCommitError", "UnsupportedTypeError": "SchemaMismatchError", "OutcomeUnknownError": "ManifestCommitError",
+    "TableNotFoundError": "ManifestCommitError", "NotATableError": "ManifestCommitError", "VersionNotFoundError": "ManifestCommitError",
+    "SnapshotExpiredError": "VersionNotFoundError", "DataFileMissingError": "ManifestCommitError",
+    "CorruptMetadataError": "ManifestCommitError", "UnsupportedFormatError": "ManifestCommitError",
+    "UnsafeStoreError": "ManifestCommitError", "StoreError": "ManifestCommitError", "UndecidedError": "StoreError",
+    "StoreDeniedError": "StoreError", "StoreFullError": "StoreError", "OutputGoneError": "StoreError", "StoreUnclearError": "StoreError",
     "UsageError": "ManifestCommitError",
-}
+}  # fmt: skip
 
 # What each error carries besides its message.
 CARRIES: dict[str, dict[str, object]] = {

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
 from tests.kit.sizes import in_turn
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -92,21 +93,11 @@ def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case
 WHOLE = [1, 5, 20, 2**53 + 1, 2**63 - 1, -(2**63)]  # Arrow does not use bounds beside a null
 # what Spark finds: the whole number becomes the nearest double
 BESIDE_DOUBLES = {
-    "{} < 13.0D": {0, 1, 5},
-    "{} = 5.0D": {1},
-    "NOT ({} < 13.5D)": {2, 3, 4},
-    "{} IN (1.0D, 20)": {0, 2},
-    "{} BETWEEN 0.5D AND 20": {0, 1, 2},
-    "{} > 1e30": set(),
-    "{} > -1e30D": {0, 1, 2, 3, 4, 5},
-    "{} = 9007199254740992D": {3},
-    "{} != 9223372036854775807D": {0, 1, 2, 3, 5},
-    "{} <=> 9223372036854775807D": {4},
-    "CAST({} AS DOUBLE) <= 5": {0, 1, 5},
-    "CAST({} AS FLOAT) <= 5": {0, 1, 5},
-    "{} + 0.5D < 13": {0, 1, 5},
-    "{} < 13.5": {0, 1, 5},
-}
+    "{} < 13.0D": {0, 1, 5}, "{} = 5.0D": {1}, "NOT ({} < 13.5D)": {2, 3, 4}, "{} IN (1.0D, 20)": {0, 2},
+    "{} BETWEEN 0.5D AND 20": {0, 1, 2}, "{} > 1e30": set(), "{} > -1e30D": {0, 1, 2, 3, 4, 5}, "{} = 9007199254740992D": {3},
+    "{} != 9223372036854775807D": {0, 1, 2, 3, 5}, "{} <=> 9223372036854775807D": {4}, "CAST({} AS DOUBLE) <= 5": {0, 1, 5},
+    "CAST({} AS FLOAT) <= 5": {0, 1, 5}, "{} + 0.5D < 13": {0, 1, 5}, "{} < 13.5": {0, 1, 5},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("partition", [None, "l", "d"])
@@ -114,8 +105,7 @@ def test_whole_numbers_beside_doubles_are_found_whatever_the_bounds_of_files(tmp
     """Of reads as of a delete: a bound without an exact double is none the less compared. [RD7] [RC2]"""
     decimals = pa.array([Decimal(n) for n in WHOLE], pa.decimal128(25, 0))
     rows = pa.table({"n": range(6), "l": WHOLE, "d": decimals, "s": [{"m": n} for n in WHOLE]})
-    mc.write(rows, tmp_path / "t", partition_by=partition)
-    table = mc.Table(tmp_path / "t")
+    table = table_with(rows, tmp_path / "t", partition_by=partition)
     for condition, expected in BESIDE_DOUBLES.items():
         for column in ("l", "d", "s.m"):
             text = condition.format(column)
@@ -149,16 +139,11 @@ def test_other_doors_of_an_adopted_dataset_lose_no_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "is_trusted"),
     [
-        ("parquet-mr version 1.8.2 (build c65)", False),
-        ("parquet-mr version 1.9.0 (build 384)", False),
-        ("parquet-mr version 1.10.1 (build a89)", True),
-        ("parquet-mr version 2.0.0", True),
-        ("parquet-mr", False),
-        ("some program", False),
-        ("", False),
-        ("DuckDB version v1.5.0 (build abc)", True),
+        ("parquet-mr version 1.8.2 (build c65)", False), ("parquet-mr version 1.9.0 (build 384)", False),
+        ("parquet-mr version 1.10.1 (build a89)", True), ("parquet-mr version 2.0.0", True), ("parquet-mr", False), ("some program", False),
+        ("", False), ("DuckDB version v1.5.0 (build abc)", True),
     ],
-)
+)  # fmt: skip
 def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str, is_trusted: bool) -> None:
     """[OB7] Old releases of parquet-mr compared decimals that are stored as bytes as signed bytes."""
     from tests.kit.footers import changed
@@ -198,8 +183,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 def test_functions_of_sql_select_and_change_rows(tmp_path: Path, alone: Callable[[str], None]) -> None:
     """[RC8] [RD7]"""
     days = [dt.date(2013, 1, 1), dt.date(2999, 1, 1), None]
-    mc.write(pa.table({"n": [1, 2, 3], "day": days, "s": ["  é ", "CAFÉ", "x"], "d": [2.5, -2.5, 0.4]}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.table({"n": [1, 2, 3], "day": days, "s": ["  é ", "CAFÉ", "x"], "d": [2.5, -2.5, 0.4]}), tmp_path / "t")
     for text, found in {
         "day < current_date": [1],
         "day + INTERVAL 1 DAY > current_timestamp()": [2],

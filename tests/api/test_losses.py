@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import write
+from tests.kit.tables import table_with, write
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
@@ -25,12 +25,9 @@ from manifestcommit.store import LocalStore, open_store
 NAN = float("nan")
 ROWS = pa.table({"id": [1, 2, 3], "x": [1.0, NAN, 3.0], "s": [{"a": 1.0}, {"a": NAN}, {"a": 3.0}]})
 KEEP_NAN = {
-    "not (x <= 5)": ~(pc.field("x") <= 5.0),
-    "x != 1": pc.field("x") != 1.0,
-    "not in": ~pc.field("x").isin([1.0, 3.0]),
-    "is nan": pc.is_nan(pc.field("x")),
-    "a member": pc.is_nan(pc.field("s", "a")),
-}
+    "not (x <= 5)": ~(pc.field("x") <= 5.0), "x != 1": pc.field("x") != 1.0, "not in": ~pc.field("x").isin([1.0, 3.0]),
+    "is nan": pc.is_nan(pc.field("x")), "a member": pc.is_nan(pc.field("s", "a")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", KEEP_NAN)
@@ -53,8 +50,7 @@ def test_rows_of_nan_are_not_pruned_away_where_a_member_shares_the_columns_name(
 
 def test_a_files_bounds_are_true_without_float_statistics_in_its_footer(tmp_path: Path) -> None:
     """[OB7] [RD6]"""
-    mc.write(ROWS, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(ROWS, tmp_path / "t")
     bounds = table.files()["bounds"][0].as_py()["x"]
     assert (bounds["min"], bounds["max"], bounds["nulls"], bounds["nans"]) == (1.0, 3.0, 0, 1)
     assert table.files(filter=pc.field("x") < 0).num_rows == 0

@@ -27,23 +27,11 @@ from manifestcommit.transactions import PreparedTransaction
 
 # What the modules import for type checkers only: in annotations they are names without a value.
 LATE = {
-    "Any": Any,
-    "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column,
-    "Erasure": mc.Erasure,
-    "Export": mc.Export,
-    "Report": mc.Report,
-    "DataFrame": pyspark.sql.DataFrame,
-    "Path": str,
-    "Resolution": mc.Resolution,
-    "Staged": mc.Staged,
-    "Mapping": Mapping,
-    "SparkSession": pyspark.sql.SparkSession,
-    "StructType": pyspark.sql.types.StructType,
-    "ds": pyarrow.dataset,
-    "duckdb": duckdb,
-    "pandas": pandas,
-    "polars": polars,
-}
+    "Any": Any, "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column, "Erasure": mc.Erasure, "Export": mc.Export,
+    "Report": mc.Report, "DataFrame": pyspark.sql.DataFrame, "Path": str, "Resolution": mc.Resolution, "Staged": mc.Staged,
+    "Mapping": Mapping, "SparkSession": pyspark.sql.SparkSession, "StructType": pyspark.sql.types.StructType, "ds": pyarrow.dataset,
+    "duckdb": duckdb, "pandas": pandas, "polars": polars,
+}  # fmt: skip
 ELSEWHERE = "builtins collections datetime os pathlib types typing pyarrow pyspark pandas polars duckdb _duckdb"
 # Its members are those of the object that the specification describes (OB2); no signature names their types.
 OF_THE_FORMAT = {mc.Snapshot}
@@ -232,23 +220,14 @@ _OF_POSTGRES = {"--dsn-file", "--xid-column", "--slot", "--history", "--query-na
 _OF_KAFKA = {"--servers", "--kafka-settings", "--value", "--record-columns", "--start", "--until", "--on-broken", "--on-lost"}
 OF_SOURCES = _OF_FILES | _OF_POSTGRES | _OF_KAFKA
 ONLY_OF = {
-    "load": OF_SOURCES,
-    "follow": OF_SOURCES,
-    "head": {"--limit"},
-    "maintain": {"--every"},
-    "changes": {"--rows", "--limit"},
-    "properties": {"--set", "--unset"},
-    "constraints": {"--add", "--drop"},
+    "load": OF_SOURCES, "follow": OF_SOURCES, "head": {"--limit"}, "maintain": {"--every"}, "changes": {"--rows", "--limit"},
+    "properties": {"--set", "--unset"}, "constraints": {"--add", "--drop"},
     **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "drop-column", "untag")},
-}
+}  # fmt: skip
 # Commands that are called something else in Python, and those about no table.
 CALLED = {
-    "changes": "changed_files",
-    "head": "to_arrow",
-    "schema": "snapshot",
-    "properties": "set_properties",
-    "constraints": "add_constraint",
-}
+    "changes": "changed_files", "head": "to_arrow", "schema": "snapshot", "properties": "set_properties", "constraints": "add_constraint",
+}  # fmt: skip
 WITHOUT_TABLE = {"help", "tables", "serve"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.

@@ -159,13 +159,8 @@ class Closer(Committer):
 
 
 PLANS = (
-    *[("commit",)] * 8,
-    *[("commit", "commit")] * 2,
-    ("commit", "abort"),
-    *[("abort",)] * 2,
-    ("abort", "commit"),
-    ("abort", "abort"),
-)
+    *[("commit",)] * 8, *[("commit", "commit")] * 2, ("commit", "abort"), *[("abort",)] * 2, ("abort", "commit"), ("abort", "abort"),
+)  # fmt: skip
 
 
 class Collector(Actor):

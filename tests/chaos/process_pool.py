@@ -42,13 +42,9 @@ class ProcessPool:
     def __init__(self, world: World) -> None:
         with (Path(world.folder) / "stderr").open("ab") as errors:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.process_pool"],
-                cwd=REPO,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                [sys.executable, "-m", "tests.chaos.process_pool"], cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 start_new_session=True,
-            )
+            )  # fmt: skip
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._orders, self._answers = self._child.stdin, self._child.stdout

@@ -186,28 +186,16 @@ class _Stage:
                 self.findings += [f"{name}: {each}" for each in check.check_swept(open_store(url, self.world.direct))]
         requests = self.proxy.requests if self.proxy is not None else []
         return Summary(
-            seed=self.settings.seed,
-            store=self.settings.store,
-            seconds=self.settings.seconds,
-            findings=tuple(self.findings),
-            versions=versions,
-            rows=rows,
-            counts=counts,
-            kills=self.signals[signal.SIGKILL],
-            deaths=dict(Counter(note["moment"] for note in self.told if note["what"] == "died")),
-            stops=self.signals[signal.SIGSTOP],
-            requests=len(requests),
-            faults=dict(self.weather.seen),
+            seed=self.settings.seed, store=self.settings.store, seconds=self.settings.seconds, findings=tuple(self.findings),
+            versions=versions, rows=rows, counts=counts, kills=self.signals[signal.SIGKILL],
+            deaths=dict(Counter(note["moment"] for note in self.told if note["what"] == "died")), stops=self.signals[signal.SIGSTOP],
+            requests=len(requests), faults=dict(self.weather.seen),
             lost_answers=sum(bool(each.statuses) and each.fault is not None and each.fault.kind in LOST for each in requests),
-            unheard=unheard,
-            told=dict(Counter(note["what"] for note in self.told)),
-            histories=len(self.world.urls),
-            operations=operations,
+            unheard=unheard, told=dict(Counter(note["what"] for note in self.told)), histories=len(self.world.urls), operations=operations,
             judged_s=round(time.process_time() - began, 2),
             refusals=dict(Counter(note["error"] for note in self.told if note["what"] in ("refused", "prepared refused"))),
-            folder=self.world.folder,
-            passed=self.scene.passed,
-        )
+            folder=self.world.folder, passed=self.scene.passed,
+        )  # fmt: skip
 
     # --- the three phases -----------------------------------------------------------------------------------------------
 
@@ -322,16 +310,10 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         options = {**direct, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": settings.timeout_s}}
     notes_folder(folder)
     return World(
-        seed=settings.seed,
-        folder=str(folder),
-        urls={name: f"{place}/{below}" for name, below in settings.scene.folders(settings).items()},
-        sources=_SOURCES[: settings.sources],
-        options=options,
-        direct=direct,
-        faulty=proxy is not None,
-        per_second=settings.per_second,
+        seed=settings.seed, folder=str(folder), urls={name: f"{place}/{below}" for name, below in settings.scene.folders(settings).items()},
+        sources=_SOURCES[: settings.sources], options=options, direct=direct, faulty=proxy is not None, per_second=settings.per_second,
         spark=settings.spark,
-    )
+    )  # fmt: skip
 
 
 def _listed(counts: dict[str, int]) -> str:

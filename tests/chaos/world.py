@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import pyarrow as pa
@@ -88,7 +88,7 @@ class Actor:
 
     def phase(self) -> Phase:
         """How far the run is."""
-        return read_phase(self.folder)
+        return cast(Phase, get_file(self.folder / "phase") or "run")
 
     def note(self, what: str, **more: Any) -> None:
         """Written down in one call: it is there whole when the next moment kills this actor."""
@@ -153,11 +153,6 @@ def get_file(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
-
-
-def read_phase(folder: Path) -> Phase:
-    found: Phase = get_file(folder / "phase") or "run"
-    return found
 
 
 def notes_folder(folder: Path) -> Path:

@@ -353,17 +353,9 @@ class Writer(Again):
 
 
 WEIGHTS = {
-    Writer.one: 25,
-    Writer.both: 10,
-    Writer.join: 15,
-    Writer.prepare: 22,
-    Writer.by_key: 15,
-    Writer.by_job: 10,
-    Writer.state: 7,
-    Writer.count: 9,
-    Writer.again: 20,
-    Writer.add_column: 2,
-}
+    Writer.one: 25, Writer.both: 10, Writer.join: 15, Writer.prepare: 22, Writer.by_key: 15, Writer.by_job: 10, Writer.state: 7,
+    Writer.count: 9, Writer.again: 20, Writer.add_column: 2,
+}  # fmt: skip
 
 
 class Producer(Actor):

@@ -77,10 +77,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "adopt": [([], ())],
     "load": [(["memory://landing-of-nothing"], ())],
     "follow": [(["memory://landing-of-nothing", "--every", "soon"], ())],
-    "export": [
-        (["--to", "iceberg,delta"], ()),
-        (["--to", "hudi"], ()),
-    ],
+    "export": [(["--to", "iceberg,delta"], ()), (["--to", "hudi"], ())],
     "create-table-sql": [(["lake.flights"], ())],
     "clone": [(["memory://copy", "--dry-run"], ())],
     "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
@@ -93,19 +90,14 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
 FLIGHTS, REJECTS, AUDIT = "<flights>", "<rejects>", "<audit>"
 BESIDE = ("--together-with", f"{FLIGHTS}=2", "--together-with", f"{AUDIT}=1")
 SEVERAL: list[tuple[list[str], Answers]] = [
-    (["history", FLIGHTS], ()),
-    (["history", REJECTS], ()),
-    (["jobs", REJECTS], ()),
-    (["resolve", REJECTS, JOB], ()),
-    (["abort", REJECTS, JOB], ["n\n"]),
-    (["commit", REJECTS, JOB], ()),
-    (["tag", FLIGHTS, "2013 q1", "--keep-for", "400d"], ()),
+    (["history", FLIGHTS], ()), (["history", REJECTS], ()), (["jobs", REJECTS], ()), (["resolve", REJECTS, JOB], ()),
+    (["abort", REJECTS, JOB], ["n\n"]), (["commit", REJECTS, JOB], ()), (["tag", FLIGHTS, "2013 q1", "--keep-for", "400d"], ()),
     (["rollback", REJECTS, "2", "--alone", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--together-with", f"{REJECTS}=2", "--reason", "wrong rates"], ()),
     (["rollback", REJECTS, "2", "--reason", "wrong rates", "--yes"], ()),
     (["rollback", REJECTS, "2", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates", "--yes"], ()),
     (["rollback", REJECTS, "2", *BESIDE, "--reason", "wrong rates"], ["y\n"]),
-]
+]  # fmt: skip
 # Those that are about no table.
 PLAIN: dict[str, list[list[str]]] = {"help": [["help", "untag"]]}
 _NUMBER = itertools.count()

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.command import Run
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main, make_parser
@@ -34,8 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     days = pa.table({"day": ["2013-01-01", "2013-01-02"], "year": [2013, None], "flight": [1545, 1714], "delay": [-math.inf, math.nan]})
     mc.write(days, root, partition_by=["day", "year"], key="flights:1", watermarks={"faa": (0, 27_004), "nws": (None, "2013-01-01T05")})
     mc.write(days, root, key="flights:2", watermarks={"faa": (27_004, 28_000_000)})
-    mc.write(days.slice(0, 1), root, mode="overwrite", overwrite={"day": "2013-01-01"})
-    table = mc.Table(root)
+    table = table_with(days.slice(0, 1), root, mode="overwrite", overwrite={"day": "2013-01-01"})
     table.set_properties({"owner": "air traffic"})
     table.rename_column("flight", "number")
     return root
@@ -103,8 +103,7 @@ def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
 def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
     """For people the first ones, for programs all. [CH1] [CH4]"""
     root = tmp_path / "t a%20b+='é"
-    mc.write(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
     table.update({"text": "'new'"}, where="id = 1")
     table.delete("id = 3")
     args = ("changes", root, str(table.version - 2), "--rows")
@@ -155,27 +154,18 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["history", "NOWHERE"], 3, "no table at file://"),
-        (["history", "FILE"], 3, "is a file, and a table is a folder"),
+        (["history", "NOWHERE"], 3, "no table at file://"), (["history", "FILE"], 3, "is a file, and a table is a folder"),
         (["describe", "ROOT", "--version", "99"], 3, "no version 99; it has 1 to 6"),
-        (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"),
-        (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
-        (["changes", "ROOT", "1", "99"], 3, "no version 99"),
-        (["history", "hdfs://bucket/x"], 1, "hdfs://"),
+        (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"), (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
+        (["changes", "ROOT", "1", "99"], 3, "no version 99"), (["history", "hdfs://bucket/x"], 1, "hdfs://"),
         (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
-        (["changes", "ROOT", "4", "2"], 2, "version 4 is newer than 2"),
-        (["resolve", "ROOT", "42"], 2, "or at least 4 of the digits"),
-        (["history", ""], 2, "path"),
-        (["describe", "ROOT", "--version", "0"], 2, "a number from 1 on"),
+        (["changes", "ROOT", "4", "2"], 2, "version 4 is newer than 2"), (["resolve", "ROOT", "42"], 2, "or at least 4 of the digits"),
+        (["history", ""], 2, "path"), (["describe", "ROOT", "--version", "0"], 2, "a number from 1 on"),
         (["describe", "ROOT", "--version", "x"], 2, "a number from 1 on"),
-        (["describe", "ROOT", "--version", "1", "--tag", "x"], 2, "not allowed with"),
-        (["changes", "ROOT"], 2, "START"),
-        (["history"], 2, "PATH"),
-        ([], 2, "COMMAND"),
-        (["nosuch", "ROOT"], 2, "nosuch"),
-        (["history", "ROOT", "--nosuch"], 2, "nosuch"),
+        (["describe", "ROOT", "--version", "1", "--tag", "x"], 2, "not allowed with"), (["changes", "ROOT"], 2, "START"),
+        (["history"], 2, "PATH"), ([], 2, "COMMAND"), (["nosuch", "ROOT"], 2, "nosuch"), (["history", "ROOT", "--nosuch"], 2, "nosuch"),
     ],
-)
+)  # fmt: skip
 def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, arguments: list[str], status: int, message: str) -> None:
     """2: asked wrongly, 3: it could not be answered; standard output stays empty, with --json too. [RD4] [RD1]"""
     paths = {"ROOT": root, "NOWHERE": root / "x" / "nowhere", "FILE": next(root.rglob("*.parquet"))}
@@ -291,17 +281,11 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
     job = mc.Table(url, rgw.storage_options).history()[0]["job"]
     more = {"changes": ["1"], "resolve": [job], "lineage": ["s", "1"], "rewind": ["s", "--to", "0", "--reason", "x", "--yes"]}
     more |= {
-        "rollback": ["2", "--reason", "x", "--yes"],
-        "tag": ["a tag é%"],
-        "compact": ["--only-manifests"],
-        "delete": ["--where", "a > 9", "--dry-run"],
-        "add-column": ["b", "long"],
-        "rename-column": ["b", "c"],
-        "widen-column": ["c", "long"],
-        "comment-column": ["c", "a comment é"],
-        "drop-column": ["c", "--yes"],
+        "rollback": ["2", "--reason", "x", "--yes"], "tag": ["a tag é%"], "compact": ["--only-manifests"],
+        "delete": ["--where", "a > 9", "--dry-run"], "add-column": ["b", "long"], "rename-column": ["b", "c"],
+        "widen-column": ["c", "long"], "comment-column": ["c", "a comment é"], "drop-column": ["c", "--yes"],
         "set-partitioning": ["--partition-by", "a"],
-    }
+    }  # fmt: skip
     for command in COMMANDS:
         found = run(command, url, *more.get(command, []), "--storage-options", options_file)
         assert (found.status, "Traceback" in found.err) == (0, False), found.err
@@ -394,14 +378,10 @@ def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> N
 VALUES = {
     "date": (pa.date32(), dt.date(2013, 1, 31)),
     "timestamp": (pa.timestamp("us", "UTC"), dt.datetime(2013, 1, 31, 12, 0, 0, 5, tzinfo=dt.UTC)),
-    "ntz": (pa.timestamp("us"), dt.datetime(2013, 1, 31, 12)),
-    "decimal": (pa.decimal128(9, 2), "1.50"),
-    "interval": (pa.duration("us"), dt.timedelta(hours=1)),
-    "binary": (pa.binary(), b"\xff"),
-    "nan": (pa.float64(), math.nan),
-    "infinity": (pa.float32(), math.inf),
-    "list": (pa.list_(pa.int64()), [1]),
-}
+    "ntz": (pa.timestamp("us"), dt.datetime(2013, 1, 31, 12)), "decimal": (pa.decimal128(9, 2), "1.50"),
+    "interval": (pa.duration("us"), dt.timedelta(hours=1)), "binary": (pa.binary(), b"\xff"), "nan": (pa.float64(), math.nan),
+    "infinity": (pa.float32(), math.inf), "list": (pa.list_(pa.int64()), [1]),
+}  # fmt: skip
 
 
 def test_bounds_of_every_type_have_a_json_form(run: Run, tmp_path: Path) -> None:

@@ -14,25 +14,13 @@ DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": pa.array([1545, 
 NOTE = ["--message", "late & 'é'", "--metadata", "run %+=#=a=b", "--metadata", "empty="]
 # Each command that commits something of its own, with its arguments after the path.
 COMMITTING = {
-    "abort": ["JOB", "--yes"],
-    "add-column": ["gate", "string"],
-    "adopt": [],
-    "comment-column": ["flight", "as sold"],
-    "compact": [],
-    "constraints": ["--add", "known=flight > 0"],
-    "delete": ["--where", "flight = 1545", "--yes"],
-    "drop-column": ["flight", "--yes"],
-    "load": ["LANDING", "--settle", "0s"],
-    "gc": ["--grace", "0s", "--keep-for", "0s", "--yes"],
-    "properties": ["--set", "owner=me"],
-    "rename-column": ["flight", "number"],
-    "rewind": ["faa", "--to", "2", "--reason", "again", "--yes"],
-    "rollback": ["2", "--reason", "wrong", "--yes"],
-    "set-partitioning": ["--partition-by", "flight"],
-    "tag": ["newest"],
-    "untag": ["first", "--yes"],
-    "widen-column": ["flight", "long"],
-}
+    "abort": ["JOB", "--yes"], "add-column": ["gate", "string"], "adopt": [], "comment-column": ["flight", "as sold"], "compact": [],
+    "constraints": ["--add", "known=flight > 0"], "delete": ["--where", "flight = 1545", "--yes"], "drop-column": ["flight", "--yes"],
+    "load": ["LANDING", "--settle", "0s"], "gc": ["--grace", "0s", "--keep-for", "0s", "--yes"], "properties": ["--set", "owner=me"],
+    "rename-column": ["flight", "number"], "rewind": ["faa", "--to", "2", "--reason", "again", "--yes"],
+    "rollback": ["2", "--reason", "wrong", "--yes"], "set-partitioning": ["--partition-by", "flight"], "tag": ["newest"],
+    "untag": ["first", "--yes"], "widen-column": ["flight", "long"],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -56,16 +56,11 @@ def test_a_table_without_a_head_is_two_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
-        ("a\nb\rc\td", "a\\nb\\rc\\td"),
-        ("\x00\x07\x7f", "\\x00\\x07\\x7f"),
-        ("\x9b31m", "\\x9b31m"),
-        ("\u202eevil", "\\u202eevil"),
-        ("\u200b", "\\u200b"),
-        ("\u2028", "\\u2028"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"), ("a\nb\rc\td", "a\\nb\\rc\\td"), ("\x00\x07\x7f", "\\x00\\x07\\x7f"),
+        ("\x9b31m", "\\x9b31m"), ("\u202eevil", "\\u202eevil"), ("\u200b", "\\u200b"), ("\u2028", "\\u2028"),
         ("plain text, é 日本 🦆", "plain text, é 日本 🦆"),
     ],
-)
+)  # fmt: skip
 def test_control_characters_are_shown_not_sent(text: str, shown: str) -> None:
     """Colours, line breaks, bells, eight-bit escapes, reversed writing: in cells and in names of columns."""
     assert render_table(("a",), [(text,)]).splitlines()[-1] == shown
@@ -81,8 +76,7 @@ def test_wide_characters_take_two_places_and_combining_ones_none() -> None:
 def test_every_row_is_one_line_and_every_column_starts_where_its_name_does(rows: list[list[Any]]) -> None:
     """Whatever the values are; read off a terminal, not off the code points."""
     width = len(rows[0]) if rows else 2
-    names = [f"c{at}" for at in range(width)]
-    lines = render_table(names, [tuple(row) for row in rows]).split("\n")
+    lines = render_table([f"c{at}" for at in range(width)], [tuple(row) for row in rows]).split("\n")
     assert len(lines) == 2 + len(rows)
     assert all(each.isprintable() for line in lines for each in line)
     borders = [at for at, each in enumerate(lines[1]) if each == " "]

@@ -1,16 +1,14 @@
 """Which client is read in which environment: most in the developers' own, the others each in one below `.venv-clients`."""
 
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.clients.readers import READERS
+from tests.versions.environments import REPO, installed
 
-REPO = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("MANIFESTCOMMIT_CLIENTS", REPO / ".venv-clients"))
 DEV = "dev"
 # Environment -> what pip installs there, the client first, for this matrix and `integrations` (dbt-core 1.12 loads itself from elsewhere).
@@ -30,40 +28,19 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
 _PLACES = {"ClickHouse": "chdb", "Daft": "daft", "Sail": "sail"}
 # Client -> the distribution whose version is shown.
 DISTRIBUTIONS = {
-    "pyiceberg": "pyiceberg",
-    "DuckDB": "duckdb",
-    "Polars": "polars",
-    "delta-rs": "deltalake",
-    "ClickHouse": "chdb",
-    "Daft": "daft",
+    "pyiceberg": "pyiceberg", "DuckDB": "duckdb", "Polars": "polars", "delta-rs": "deltalake", "ClickHouse": "chdb", "Daft": "daft",
     "Sail": "pysail",
-}
-
-
-def environment_of(client: str) -> str:
-    """The environment in which a client is read."""
-    return _PLACES.get(client.partition(" ")[0], DEV)
+}  # fmt: skip
 
 
 def clients_in(environment: str) -> list[str]:
     """The clients that are read in an environment, as the matrix orders them."""
-    return [client for client in READERS if environment_of(client) == environment]
+    return [client for client in READERS if _PLACES.get(client.partition(" ")[0], DEV) == environment]
 
 
 def python_of(environment: str) -> str:
     """The environment's interpreter, with everything installed; kept until its requirements change."""
-    if environment == DEV:
-        return sys.executable
-    folder, wanted = FOLDER / environment, REQUIREMENTS[environment]
-    stamp, inside = folder / "installed.txt", folder / "bin" / "python"
-    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
-    if not stamp.exists() or stamp.read_text("utf-8") != digest:
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        pip = [str(inside), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-        subprocess.run([*pip, *wanted], check=True)
-        stamp.write_text(digest, "utf-8")
-    return str(inside)
+    return sys.executable if environment == DEV else str(installed(FOLDER / environment, sys.executable, REQUIREMENTS[environment]))
 
 
 def version_of(python: str, client: str) -> str:

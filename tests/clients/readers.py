@@ -142,14 +142,10 @@ def daft_options(s3: S3 | None) -> Any:
         return IOConfig()
     return IOConfig(
         s3=S3Config(
-            endpoint_url=s3["endpoint"],
-            key_id=s3["key"],
-            access_key=s3["secret"],
-            region_name=_REGION,
-            use_ssl=False,
+            endpoint_url=s3["endpoint"], key_id=s3["key"], access_key=s3["secret"], region_name=_REGION, use_ssl=False,
             force_virtual_addressing=False,
         )
-    )
+    )  # fmt: skip
 
 
 def daft_rows(frame: Any, where: str | None) -> Any:
@@ -191,19 +187,13 @@ def sail(format: str, inside: str, root: str, s3: S3 | None, where: str | None) 
 
 
 READERS: dict[str, Reader] = {
-    "pyiceberg": pyiceberg,
-    "DuckDB iceberg_scan": partial(duckdb, "iceberg_scan", "/_iceberg"),
-    "Polars scan_iceberg": polars_iceberg,
-    "ClickHouse iceberg": partial(clickhouse, "iceberg", "/_iceberg"),
-    "Daft read_iceberg": daft_iceberg,
-    "Sail iceberg": partial(sail, "iceberg", "/_iceberg"),
-    "delta-rs QueryBuilder": deltalake_query,
-    "DuckDB delta_scan": partial(duckdb, "delta_scan", ""),
-    "Polars scan_delta": polars_delta,
-    "ClickHouse deltaLake": partial(clickhouse, "deltaLake", ""),
-    "Daft read_deltalake": daft_delta,
+    "pyiceberg": pyiceberg, "DuckDB iceberg_scan": partial(duckdb, "iceberg_scan", "/_iceberg"), "Polars scan_iceberg": polars_iceberg,
+    "ClickHouse iceberg": partial(clickhouse, "iceberg", "/_iceberg"), "Daft read_iceberg": daft_iceberg,
+    "Sail iceberg": partial(sail, "iceberg", "/_iceberg"), "delta-rs QueryBuilder": deltalake_query,
+    "DuckDB delta_scan": partial(duckdb, "delta_scan", ""), "Polars scan_delta": polars_delta,
+    "ClickHouse deltaLake": partial(clickhouse, "deltaLake", ""), "Daft read_deltalake": daft_delta,
     "Sail delta": partial(sail, "delta", ""),
-}
+}  # fmt: skip
 
 
 def main(jobs_file: str) -> int:

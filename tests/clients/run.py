@@ -65,8 +65,7 @@ def make(folder: str, *, names: Sequence[str] | None = None, large: bool = True)
             except mc.errors.UsageError as error:
                 refused[format] = str(error)
         schema = table.dataset().schema
-        data = table.dataset().to_table()
-        columns = columns_of(data, schema)
+        columns = columns_of(table.dataset().to_table(), schema)
         root = table.url if "://" in folder else local(table)
         counted = {column: Counter(values) for column, values in columns.items()}
         found[name] = Exported(root, schema, counted, Counter(zip(*columns.values(), strict=True)), refused)

@@ -289,8 +289,7 @@ APPEND = "import sys, pyarrow, manifestcommit; manifestcommit.write(pyarrow.tabl
 @pytest.mark.parametrize("lost", ["metadata", "polars", "kept", "given", "own commit", "older version", "append"])
 def test_rows_that_lost_their_version_are_warned_of(root: str, caplog: pytest.LogCaptureFixture, lost: str) -> None:
     """Where another process has committed since they were read: only then something is lost. [CF17]"""
-    table = mc.Table(root)
-    data = table.to_arrow(version=2 if lost == "older version" else None)
+    data = mc.Table(root).to_arrow(version=2 if lost == "older version" else None)
     if lost == "own commit":
         append(root, 3)
     else:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, job_on, memory, positions, read_ids, rows, session, write
+from tests.kit.tables import begin, check_table, job_on, job_with, memory, positions, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.commits.two_phase import commit_prepared
@@ -119,13 +119,11 @@ def test_a_job_without_rows_does_not_meet_a_partitioning_that_came_meanwhile(sto
 
 def test_a_job_commits_once_and_not_after_it_was_given_up(store: MemoryStore) -> None:
     """[AB1] [CM10]"""
-    job = begin(store)
-    job.write(rows([1]))
+    job = job_with(store, rows([1]))
     job.commit()
     with pytest.raises(mc.errors.UsageError):
         job.commit()
-    given_up = begin(store)
-    given_up.write(rows([2]))
+    given_up = job_with(store, rows([2]))
     given_up.abort()
     with pytest.raises((mc.errors.UsageError, mc.errors.JobAbortedError)):
         given_up.commit()

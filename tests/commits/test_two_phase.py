@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.kit.tables import begin, check_table, job_on, read_ids, rows, session, write
+from tests.kit.tables import check_table, job_on, job_with, read_ids, rows, session, write
 from tests.spec.golden import replaced
 
 import manifestcommit as mc
@@ -98,13 +98,9 @@ def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
     job.write(rows([7], day="a"))
     name = job.prepare()
     uses: dict[str, Callable[[], Any]] = {
-        "commit": job.commit,
-        "write": lambda: job.write(rows([8], day="a")),
-        "add_files": lambda: job.add_files(["x.parquet"]),
-        "overwrite": lambda: job.overwrite(None),
-        "advance": lambda: job.advance("s", 5, 6),
-        "abort": job.abort,
-    }
+        "commit": job.commit, "write": lambda: job.write(rows([8], day="a")), "add_files": lambda: job.add_files(["x.parquet"]),
+        "overwrite": lambda: job.overwrite(None), "advance": lambda: job.advance("s", 5, 6), "abort": job.abort,
+    }  # fmt: skip
     with pytest.raises(UsageError, match="prepared"):
         uses[use]()
     assert head(root) == 3 and mc.Table(root).resolve(name) == "pending"
@@ -134,8 +130,7 @@ def test_a_first_write_is_prepared_and_makes_the_table_on_commit(tmp_path: Path)
 def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs(store: MemoryStore) -> None:
     """[AB3] [CM11]"""
     write(store, rows([1]))
-    job = begin(store)
-    job.write(rows([2]))
+    job = job_with(store, rows([2]))
     job.ctx.store = counted = CountingStore(store)
     job.prepare()
     assert counted.requests() == {"list": 1, "put_if_absent": 1}
@@ -327,8 +322,7 @@ WRONG: dict[str, Callable[[Any], None]] = {
 def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, finish: Callable[..., Any], store: MemoryStore) -> None:
     """Nothing is committed, and nothing else than the object's name is blamed. [AB3] [OB3] [OB4] [SE2]"""
     write(store, rows([1]))
-    job = begin(store)
-    job.write(rows([2]))
+    job = job_with(store, rows([2]))
     name = job.prepare()
     document = stored_document(store, name)
     WRONG[what](document)
@@ -343,8 +337,7 @@ def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, f
 def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: int, store: MemoryStore) -> None:
     """[OB3] [AB3]"""
     write(store, rows([1]))
-    job = begin(store)
-    job.write(rows([2]))
+    job = job_with(store, rows([2]))
     name = job.prepare()
     document = {**stored_document(store, name), "format_version": format_version, "change": {"what": "else"}}
     store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
@@ -357,8 +350,7 @@ def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: i
 def test_what_later_releases_know_of_files_and_schemas_is_kept(store: MemoryStore) -> None:
     """As in a snapshot. [OB12] [AB3]"""
     write(store, rows([1]))
-    job = begin(store)
-    job.write(rows([2]))
+    job = job_with(store, rows([2]))
     name = job.prepare()
     document = stored_document(store, name)
     document["change"]["add"][0]["later"] = {"a": [1, None]}
@@ -371,8 +363,7 @@ def test_what_later_releases_know_of_files_and_schemas_is_kept(store: MemoryStor
 def test_a_job_too_large_for_any_reader_is_refused_before_anything_is_put(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
     """[OB4] [AB3]"""
     write(store, rows([1]))
-    job = begin(store, "k" * 3000)
-    job.write(rows([2]))
+    job = job_with(store, rows([2]), key="k" * 3000)
     monkeypatch.setattr(codec, "MAX_RAW_BYTES", 2000)
     with pytest.raises(UsageError, match="more than readers accept"):
         job.prepare()

@@ -123,8 +123,7 @@ def _template() -> dict[str, bytes]:
         url = f"memory:/{_TEMPLATE}"
         mc.write(ROWS, url, partition_by="day", key="first", watermarks={"s": (0, 10), "text": (None, "b")})
         mc.write(ROWS, url, key="second", watermarks={"s": (10, 20)})
-        table = mc.Table(url)
-        table.tag("kept", 2)
+        mc.Table(url).tag("kept", 2)
         job = mc.begin(url, key="third")
         job.write(ROWS)
         PREPARED.append(job.prepare())
@@ -135,40 +134,16 @@ def _template() -> dict[str, bytes]:
 
 # Valid values of the arguments that have no default, by their name.
 VALID: dict[str, Callable[[World], Any]] = {
-    "data": lambda world: ROWS,
-    "path": lambda world: world.url,
-    "job_id": lambda world: PREPARED[0],
-    "jobs": lambda world: [],
-    "schema": lambda world: ROWS.schema,
-    "spark": lambda world: None,
-    "from_": lambda world: None,
-    "source": lambda world: "s",
-    "position": lambda world: 5,
-    "to": lambda world: 10,
-    "reason": lambda world: "why",
-    "condition": lambda world: "id > 0",
-    "name": lambda world: "id",
-    "new_name": lambda world: "number",
-    "type": lambda world: "string",
-    "comment": lambda world: "of a flight",
-    "default": lambda world: "none",
-    "partition_by": lambda world: ["day"],
-    "properties": lambda world: {"mine": "1"},
-    "start_version": lambda world: 1,
-    "where": lambda world: "id = 1",
-    "set": lambda world: {"day": "'x'"},
-    "values": lambda world: {"id": "id", "day": "day"},
-    "on": lambda world: "id",
-    "paths": lambda world: [],
-    "start": lambda world: 20,
-    "end": lambda world: 30,
-    "kind": lambda world: None,
-    "error": lambda world: None,
-    "trace": lambda world: None,
-    "tables": lambda world: {"t": world.url},
-    "versions": lambda world: {world.url: 1},
-    "statement": lambda world: "SELECT 1",
-}
+    "data": lambda world: ROWS, "path": lambda world: world.url, "job_id": lambda world: PREPARED[0], "jobs": lambda world: [],
+    "schema": lambda world: ROWS.schema, "spark": lambda world: None, "from_": lambda world: None, "source": lambda world: "s",
+    "position": lambda world: 5, "to": lambda world: 10, "reason": lambda world: "why", "condition": lambda world: "id > 0",
+    "name": lambda world: "id", "new_name": lambda world: "number", "type": lambda world: "string", "comment": lambda world: "of a flight",
+    "default": lambda world: "none", "partition_by": lambda world: ["day"], "properties": lambda world: {"mine": "1"},
+    "start_version": lambda world: 1, "where": lambda world: "id = 1", "set": lambda world: {"day": "'x'"},
+    "values": lambda world: {"id": "id", "day": "day"}, "on": lambda world: "id", "paths": lambda world: [], "start": lambda world: 20,
+    "end": lambda world: 30, "kind": lambda world: None, "error": lambda world: None, "trace": lambda world: None,
+    "tables": lambda world: {"t": world.url}, "versions": lambda world: {world.url: 1}, "statement": lambda world: "SELECT 1",
+}  # fmt: skip
 # ... and where one door needs others.
 ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "clone": {"to": lambda world: f"{world.url}-clone", "to_options": lambda world: {}},
@@ -245,19 +220,11 @@ class Call(NamedTuple):
 
 # Arguments that hold others: each hostile value inside of them, too.
 INSIDE: dict[str, Callable[[Any], Any]] = {
-    "overwrite": lambda value: {"day": value},
-    "watermarks": lambda value: {"s": (20, value)},
-    "sources": lambda value: {"s": (value, 30)},
-    "properties": lambda value: {"mine": value},
-    "ends": lambda value: {"s": value},
-    "storage_options": lambda value: {"key": value},
-    "partition_by": lambda value: [value],
-    "columns": lambda value: [value],
-    "on": lambda value: [value],
-    "sort_by": lambda value: [value],
-    "paths": lambda value: [value],
-    "jobs": lambda value: [value],
-}
+    "overwrite": lambda value: {"day": value}, "watermarks": lambda value: {"s": (20, value)}, "sources": lambda value: {"s": (value, 30)},
+    "properties": lambda value: {"mine": value}, "ends": lambda value: {"s": value}, "storage_options": lambda value: {"key": value},
+    "partition_by": lambda value: [value], "columns": lambda value: [value], "on": lambda value: [value], "sort_by": lambda value: [value],
+    "paths": lambda value: [value], "jobs": lambda value: [value],
+}  # fmt: skip
 
 
 def calls(part: int, parts: int) -> Iterator[Call]:

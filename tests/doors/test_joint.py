@@ -194,14 +194,9 @@ def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
 
 
 WRONG: dict[str, Any] = {
-    "one path": "x",
-    "no tables": [],
-    "one table": ["x"],
-    "a table twice": ["x", "x"],
-    "a number": ["x", 1],
-    "nothing": None,
+    "one path": "x", "no tables": [], "one table": ["x"], "a table twice": ["x", "x"], "a number": ["x", 1], "nothing": None,
     "names that are no texts": {1: "x", 2: "y"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -185,8 +185,7 @@ def test_each_read_while_others_commit_is_exactly_one_snapshot(root: str) -> Non
             snapshot = table.snapshot()
             assert snapshot.version >= last, "the head went back"
             last = snapshot.version
-            found = table.dataset(version=snapshot.version).to_table()
-            ids = found.column("id").to_pylist()
+            ids = table.dataset(version=snapshot.version).to_table().column("id").to_pylist()
             assert sum(ids) == 0 and len(ids) == snapshot.totals.rows, f"version {snapshot.version} is not one snapshot"
             head = table.dataset().to_table().column("id").to_pylist()
             assert sum(head) == 0 and len(head) == len(set(head))

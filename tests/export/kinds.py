@@ -30,23 +30,18 @@ def every_type() -> pa.Table:
     times = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None, dt.datetime(2013, 1, 1, 0, 0, 0, 1)]
     digits = [Decimal("9" * 28 + "." + "9" * 10), Decimal("-" + "9" * 28 + "." + "9" * 10), None, Decimal("0.0000000001")]
     columns = {
-        "bool": pa.array([True, False, None, True]),
-        "byte": pa.array([-128, 127, None, 0], pa.int8()),
-        "short": pa.array([-(2**15), 2**15 - 1, None, 0], pa.int16()),
-        "int": pa.array([-(2**31), 2**31 - 1, None, 0], pa.int32()),
+        "bool": pa.array([True, False, None, True]), "byte": pa.array([-128, 127, None, 0], pa.int8()),
+        "short": pa.array([-(2**15), 2**15 - 1, None, 0], pa.int16()), "int": pa.array([-(2**31), 2**31 - 1, None, 0], pa.int32()),
         "long": pa.array([-(2**63), 2**63 - 1, None, 0], pa.int64()),
         "float": pa.array([float("-inf"), float("nan"), None, -0.0], pa.float32()),
-        "double": pa.array([float("inf"), float("nan"), None, 0.0]),
-        "numbers": pa.array([1.5, -0.0, None, 0.0]),
+        "double": pa.array([float("inf"), float("nan"), None, 0.0]), "numbers": pa.array([1.5, -0.0, None, 0.0]),
         "small": pa.array([Decimal("-1.20"), Decimal("99.99"), None, Decimal("0.00")], pa.decimal128(4, 2)),
         "middle": pa.array([Decimal("-12345678.90"), None, None, Decimal("1.00")], pa.decimal128(15, 2)),
-        "large": pa.array(digits, pa.decimal128(38, 10)),
-        "text": pa.array(["", "ü𝄞", None, "x" * 500]),
-        "bytes": pa.array([b"", b"\x00\xff", None, b"\xff" * 500]),
-        "date": pa.array(days),
+        "large": pa.array(digits, pa.decimal128(38, 10)), "text": pa.array(["", "ü𝄞", None, "x" * 500]),
+        "bytes": pa.array([b"", b"\x00\xff", None, b"\xff" * 500]), "date": pa.array(days),
         "instant": pa.array([each and each.replace(tzinfo=utc) for each in times], pa.timestamp("us", "UTC")),
         "local": pa.array(times, pa.timestamp("us")),
-    }
+    }  # fmt: skip
     return numbered(4, **columns)
 
 

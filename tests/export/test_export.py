@@ -1,6 +1,5 @@
 """When a table is exported, what stops it, and what gc leaves. [EX2] [EX4] [EX5] [EX7] [EX9]"""
 
-import base64
 import contextlib
 import datetime as dt
 import io
@@ -11,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
-from tests.export.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
+from tests.export.clients import DELTA, ICEBERG, Reader, deltalake_query, duckdb_iceberg, expected, local, pyiceberg_scan, rows
 from tests.export.kinds import KINDS, foreign, numbered
 from tests.kit.footers import changed
 from tests.kit.sizes import budgets
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.export import exporter
 from manifestcommit.format.fields import Field, Schema
 from manifestcommit.log import export_hook
-from manifestcommit.log.table_context import (
-    TableContext,
-    export_after_commit,
-    export_before_deletion,
-    export_lags,
-    is_export,
-)
+from manifestcommit.log.table_context import TableContext, export_after_commit, export_before_deletion, export_lags, is_export
 from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
 from manifestcommit.operations.compaction import drop_removed
@@ -59,11 +54,16 @@ def table(path: str) -> mc.Table:
     return exported(path)
 
 
-def check(table: mc.Table, version: int | None = None) -> None:
-    """Readers of both formats get the version, by default the newest."""
+def check(table: mc.Table, version: int | None = None, reads: Sequence[Reader] = (duckdb_iceberg, deltalake_query)) -> None:
+    """Readers, by default of both formats, get the version, by default the newest."""
     wanted, schema = expected(table, version)
-    for read in (duckdb_iceberg, deltalake_query):
+    for read in reads:
         assert rows(read(local(table)), schema) == wanted
+
+
+def export_both(table: mc.Table) -> None:
+    for format in ("iceberg", "delta"):
+        table.export(format)
 
 
 def names(path: str) -> set[str]:
@@ -164,8 +164,7 @@ def test_a_failed_export_fails_no_commit_and_the_next_one_catches_up(tmp_path: P
         (tmp_path / "t" / folder).unlink()
         (tmp_path / folder.replace("/", "-")).rename(tmp_path / "t" / folder)
     assert table.metrics().export_lag == {"iceberg": 1, "delta": 1}
-    check_old = expected(table, 2)
-    assert rows(duckdb_iceberg(local(table)), check_old[1]) == check_old[0]
+    check(table, 2, reads=[duckdb_iceberg])
     mc.write(numbered(3), path)
     check(table)
 
@@ -210,8 +209,7 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path, table: mc.Tab
 
 def test_versions_that_were_passed_over_are_exported_later(path: str) -> None:
     """[EX1] [EX2] [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     table.export("delta")
     for number in range(5):
         mc.write(numbered(number + 2), path)
@@ -225,17 +223,13 @@ def test_versions_that_were_passed_over_are_exported_later(path: str) -> None:
 
 def test_a_version_that_only_a_tag_keeps_is_exported(path: str) -> None:
     """[EX2] [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     for number in range(4):
         mc.write(numbered(number + 2), path, mode="overwrite")
     table.tag("kept", 3)
     table.gc(grace="0s", keep_for="0s")
-    for format in ("iceberg", "delta"):
-        table.export(format)
+    export_both(table)
     check(table)
-    from pyiceberg.table import StaticTable
-
     shown = StaticTable.from_metadata(f"{path}/_iceberg").metadata
     ids = {each.snapshot_id for each in shown.snapshots}
     assert set(shown.refs) == {"kept", "main"} and {3, table.version} <= ids and 2 not in ids
@@ -280,8 +274,7 @@ def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
     found = []
     table = KINDS["removed from manifests"](str(tmp_path / "t"))
     for _ in range(2):
-        for format in ("iceberg", "delta"):
-            table.export(format)
+        export_both(table)
         store = open_store(table.url)
         found.append({name: store.get(name) for name in sorted(names(table.url))})
         store.delete(found[0])
@@ -303,18 +296,13 @@ def test_partition_values_have_the_names_of_their_columns(tmp_path: Path, column
     (manifest,) = (tmp_path / "t" / "_iceberg" / "metadata").glob("m-*.avro")
     (entry,) = fastavro.reader(io.BytesIO(manifest.read_bytes()))
     assert table.committed and entry["data_file"]["partition"] == dict.fromkeys(names, "x")
-    wanted, schema = expected(mc.Table(str(tmp_path / "t")))
-    assert rows(duckdb_iceberg(str(tmp_path / "t")), schema) == wanted
+    check(mc.Table(str(tmp_path / "t")), reads=[duckdb_iceberg])
 
 
 def test_keys_and_watermarks_are_in_the_summary(path: str) -> None:
     """[EX7]"""
-    mc.write(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
-    table = mc.Table(path)
-    for format in ("iceberg", "delta"):
-        table.export(format)
-    from pyiceberg.table import StaticTable
-
+    table = table_with(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
+    export_both(table)
     summary = StaticTable.from_metadata(f"{local(table)}/_iceberg").current_snapshot().summary.additional_properties
     assert summary["added-data-files"] == "1" and summary["total-data-files"] == "1" and "deleted-data-files" not in summary
     assert json.loads(summary["manifestcommit.keys"]) == ["ü key"] and json.loads(summary["manifestcommit.watermarks"]) == {"topic": 17}
@@ -388,8 +376,6 @@ def test_members_without_ids_are_refused(path: str) -> None:
 def test_tags_are_references(table: mc.Table) -> None:
     """[EX4]"""
     table.tag("release ü", 2)
-    from pyiceberg.table import StaticTable
-
     found = StaticTable.from_metadata(f"{local(table)}/_iceberg")
     assert found.metadata.refs["release ü"].snapshot_id == 2 and found.metadata.refs["main"].snapshot_id == table.version
 
@@ -493,11 +479,9 @@ def test_plan_gc_lists_objects_of_exports(table: mc.Table) -> None:
 
 def test_gc_sweeps_what_exports_by_hand_have_left(path: str) -> None:
     """What the newest one shows stays as long as it is readable; then all of it goes. [EX4]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     for _ in range(3):
-        for format in ("iceberg", "delta"):
-            table.export(format)
+        export_both(table)
         mc.write(numbered(2), path, mode="overwrite")
     shown = table.version - 1
     table.tag("shown to others", shown)
@@ -514,8 +498,7 @@ def test_gc_sweeps_what_exports_by_hand_have_left(path: str) -> None:
     assert names(path)
     table.gc(grace="0s", keep_for="0s")
     assert not names(path)
-    for format in ("iceberg", "delta"):
-        table.export(format)
+    export_both(table)
     mc.write(numbered(1), path)
     mc.write(numbered(1), path)
     table.gc(grace="0s", keep_for="0s")
@@ -523,8 +506,7 @@ def test_gc_sweeps_what_exports_by_hand_have_left(path: str) -> None:
     mc.write(numbered(1), path)
     table.gc(grace="0s", keep_for="0s")
     assert not names(path)
-    for format in ("iceberg", "delta"):
-        table.export(format)
+    export_both(table)
     check(table)
 
 
@@ -558,8 +540,7 @@ def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format: str) -> None:
     """[EX9]"""
-    mc.write(numbered(1), str(tmp_path / "t"))
-    table = mc.Table(str(tmp_path / "t"))
+    table = table_with(numbered(1), str(tmp_path / "t"))
     table.add_column("odd", type)
     with pytest.raises(mc.errors.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
         table.export(format)
@@ -648,8 +629,8 @@ def test_a_property_that_names_no_formats_is_refused(tmp_path: Path, value: str)
 def test_a_name_that_means_another_column_ends_what_is_shown(path: str) -> None:
     """[EX6]"""
     foreign(path, "a.parquet", numbered(2))
-    mc.Table(path).adopt()
     table = mc.Table(path)
+    table.adopt()
     start = table.version
     table.add_column("b", "string")
     mc.write(numbered(1, b=["first"]), path)
@@ -657,8 +638,7 @@ def test_a_name_that_means_another_column_ends_what_is_shown(path: str) -> None:
     table.add_column("b", "string")
     mc.write(numbered(1, b=["second"]), path)
     table.export("iceberg")
-    check_schema = expected(table)
-    assert rows(duckdb_iceberg(local(table)), check_schema[1]) == check_schema[0]
+    check(table, reads=[duckdb_iceberg])
     document = json.loads(open_store(path).get(f"_iceberg/metadata/v{table.version}.metadata.json"))
     shown = [each["snapshot-id"] for each in document["snapshots"]]
     assert start in shown and start + 2 not in shown
@@ -669,8 +649,7 @@ def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path
     url = str(tmp_path / "t")
     people = pa.table({"name": ["Ada Lovelace", "Grace"]})
     mc.create_table(url, people.schema, properties=BOTH)
-    mc.write(people, url)
-    table = mc.Table(url)
+    table = table_with(people, url)
     table.delete("name = 'Ada Lovelace'")
     drop_removed(table._ctx)
     for _ in range(4):
@@ -716,14 +695,12 @@ def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, fo
     with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.set_properties({"export.formats": format})
     assert sorted(Path(root).rglob("*")) == before
-    mc.write(table.to_arrow(), root, mode="overwrite")
-    table = mc.Table(root)
+    table = table_with(table.to_arrow(), root, mode="overwrite")
     table.set_properties({"export.formats": format})
     mc.write(pa.table({"n": [9], "part": ["z"]}), root)
     assert table.export(format).version == mc.Table(root).version
     if format == "delta":
-        found, schema = expected(mc.Table(root))
-        assert rows(deltalake_query(root), schema) == found
+        check(mc.Table(root), reads=[deltalake_query])
 
 
 def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -> None:
@@ -740,8 +717,7 @@ def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -
     assert deltalake.DeltaTable(root).version() == shown
     mc.write(pa.table({"n": [2], "part": ["b"]}), root, mode="overwrite")
     assert table.export("delta").version == mc.Table(root).version
-    found, schema = expected(mc.Table(root))
-    assert rows(deltalake_query(root), schema) == found
+    check(mc.Table(root), reads=[deltalake_query])
 
 
 def test_a_refused_export_to_iceberg_puts_no_object(path: str) -> None:
@@ -764,15 +740,14 @@ MISREAD = [pa.array([1, 2], pa.uint64()), pa.array([b"ab", b"cd"], pa.binary(2))
 def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(values: pa.Array, path: str) -> None:
     """Until they are rewritten in the table's type. [EX9]"""
     foreign(path, "a.parquet", pa.table({"n": values}))
-    mc.Table(path).adopt()
     table = mc.Table(path)
+    table.adopt()
     with pytest.raises(mc.errors.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
         table.export("iceberg")
     assert names(path) == set()
     mc.write(table.to_arrow(), path, mode="overwrite")
     table.export("iceberg")
-    found, schema = expected(table)
-    assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+    check(table, reads=[pyiceberg_scan])
 
 
 FAR = [dt.datetime(1, 1, 1), dt.datetime(1677, 9, 21), dt.datetime(2262, 4, 12), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]
@@ -810,55 +785,20 @@ def test_instants_of_int96_are_exported_where_every_reader_takes_them(
 ) -> None:
     """Others take INT96 for nanoseconds in 64 bits: 0001-01-01 is 1754 to them. [EX9]"""
     put_int96(path, NEAR if instant is None else [NEAR[0], instant], nested)
-    mc.Table(path).adopt()
     table = mc.Table(path)
+    table.adopt()
     if instant is not None:
         with pytest.raises(mc.errors.UsageError, match=r"a\.parquet stores an instant of column 't' as INT96 that is before the year 1678"):
             table.export(format)
         assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
         mc.write(table.to_arrow(), path, mode="overwrite")
     table.export(format)
-    found, schema = expected(table)
-    if format == "iceberg":
-        assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
-    else:
-        assert rows(deltalake_query(path), schema) == found
+    check(table, reads=[pyiceberg_scan if format == "iceberg" else deltalake_query])
 
 
-# What parquetjs 0.11.2 writes as l: [1, 2], [] and [3]. What Spark 4 writes with spark.sql.parquet.writeLegacyFormat: [1, 2], null and []
-# as l.array, and [1, null], null and [] as l.bag.array.
-OLD_LISTS = {
-    "": (
-        "UEFSMRUGFTAVMFwVBhUAFQYVABUAFQASAAABAAAAAAAAAAIAAAAAAAAAAwAAAAAAAAAVBBklBgAZGAJpZBUAFgYWXBZcJggAFQYVPBU8XBUIFQIVBhUAFQgV"
-        "BBIAAAMCBAEDAgEAAAAAAAAAAgAAAAAAAAADAAAAAAAAABUEGSUGABkYAWwVABYIFmgWaCaQAQAVBhUMFQxcFQYVBBUGFQAVBBUAEgAAAwEFAAAAFQIZJQYA"
-        "GSgCc3QBYRUAFgYWOBY4JqQCABUCGVxIBHJvb3QVBgAVBCUAGAJpZAAVBCUEGAFsADUCGAJzdBUCABUCJQAYAWEAFgYZHBk8JmQcFQQZJQYAGRgCaWQVABYG"
-        "FlwWXCYIAAAm+AEcFQQZJQYAGRgBbBUAFggWaBZoJpABAAAm3AIcFQIZJQYAGSgCc3QBYRUAFgYWOBY4JqQCAAAWhgMWBgAZDBgKcGFycXVldC5qcwCdAAAA"
-        "UEFSMQ=="
-    ),
-    "array": (
-        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVKhUuFdHOir4EHBUIFQAVBhUGAAAVUAIAAAADAgMAAAAD"
-        "SgABAAAAAgAAABkRAhkYCAEAAAAAAAAAGRgIAwAAAAAAAAAVAhkWAAAZEQIZGAQBAAAAGRgEAgAAABUCGRYEGSYGAhk2AgIEABkcFggVZBYAAAAZHBZsFVwW"
-        "AAAAFQIZTEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAABUCJQQYBWFycmF5ABYGGRwZLCYAHBUEGTUGCAAZGAFuFQIWBhZqFmQmCDwY"
-        "CAMAAAAAAAAAGAgBAAAAAAAAABYAKAgDAAAAAAAAABgIAQAAAAAAAAAAGRwVABUAFQIAPAAAFsYCFRQWyAEVPgAmABwVAhklBgAZKAFsBWFycmF5FQIWCBZY"
-        "FlwmbDwYBAIAAAAYBAEAAAAWBCgEAgAAABgEAQAAAAAZHBUAFQAVAgA8KSYGAhk2AgIEAAAW2gIVFBaGAhVAABbCARYGJggWwAEUAAAZLBgYb3JnLmFwYWNo"
-        "ZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMUBeyJ0eXBlIjoic3RydWN0IiwiZmll"
-        "bGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5cGUiOnsidHlwZSI6"
-        "ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjpmYWxzZX0sIm51bGxhYmxlIjp0cnVlLCJtZXRhZGF0YSI6e319XX0AGEpw"
-        "YXJxdWV0LW1yIHZlcnNpb24gMS4xNy4wIChidWlsZCBmYWMwYzc0NjUzMmUxMzNiZWI5MjhhN2Y2YTdlNTdiNTEwYjQ3N2ExKRksHAAAHAAAAGsCAABQQVIx"
-    ),
-    "bag.array": (
-        "UEFSMRUAFTwVNhWa+IuBBRwVBhUAFQYVCAAAHhwCAAAAAwcBAAkBAQ4sAAAAAAMAAAAAAAAAFQAVIhUmFbqGjMwKHBUIFQAVBhUGAAARQAIAAAADAgMAAAAD"
-        "SwABAAAAGRECGRgIAQAAAAAAAAAZGAgDAAAAAAAAABUCGRYAABkRAhkYBAEAAAAZGAQBAAAAFQIZFgYZJgYCGUYCAgICABkcFggVZBYAAAAZHBZsFVQWAAAA"
-        "FQIZXEgMc3Bhcmtfc2NoZW1hFQQAFQQlAhgBbgA1AhgBbBUCFQZMPAAAADUEGANiYWcVAgAVAiUCGAVhcnJheQAWBhkcGSwmABwVBBk1BggAGRgBbhUCFgYW"
-        "ahZkJgg8GAgDAAAAAAAAABgIAQAAAAAAAAAWACgIAwAAAAAAAAAYCAEAAAAAAAAAABkcFQAVABUCADwAABbAAhUUFsABFT4AJgAcFQIZJQYAGTgBbANiYWcF"
-        "YXJyYXkVAhYIFlAWVCZsPBgEAQAAABgEAQAAABYGKAQBAAAAGAQBAAAAABkcFQAVABUCADwpJgYCGUYCAgICAAAW1AIVFBb+ARVCABa6ARYGJggWuAEUAAAZ"
-        "LBgYb3JnLmFwYWNoZS5zcGFyay52ZXJzaW9uGAU0LjMuMAAYKW9yZy5hcGFjaGUuc3Bhcmsuc3FsLnBhcnF1ZXQucm93Lm1ldGFkYXRhGMQBeyJ0eXBlIjoi"
-        "c3RydWN0IiwiZmllbGRzIjpbeyJuYW1lIjoibiIsInR5cGUiOiJsb25nIiwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRhIjp7fX0seyJuYW1lIjoibCIsInR5"
-        "cGUiOnsidHlwZSI6ImFycmF5IiwiZWxlbWVudFR5cGUiOiJpbnRlZ2VyIiwiY29udGFpbnNOdWxsIjp0cnVlfSwibnVsbGFibGUiOnRydWUsIm1ldGFkYXRh"
-        "Ijp7fX1dfQAYSnBhcnF1ZXQtbXIgdmVyc2lvbiAxLjE3LjAgKGJ1aWxkIGZhYzBjNzQ2NTMyZTEzM2JlYjkyOGE3ZjZhN2U1N2I1MTBiNDc3YTEpGSwcAAAc"
-        "AAAAeQIAAFBBUjE="
-    ),
-}
+# `lists` has what parquetjs 0.11.2 writes as l: [1, 2], [] and [3]; and what Spark 4 writes with spark.sql.parquet.writeLegacyFormat:
+# [1, 2], null and [] as l.array, and [1, null], null and [] as l.bag.array.
+OLD_LISTS = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[1, None], None, []]}
 
 
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
@@ -867,12 +807,11 @@ def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(
     """DuckDB reads their elements as nulls. [EX9]"""
     path = tmp_path / "t"
     path.mkdir()
-    (path / "a.parquet").write_bytes(base64.b64decode(OLD_LISTS[form]))
-    mc.Table(str(path)).adopt()
-    table = mc.Table(str(path))
-    known = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[1, None], None, []]}
-    assert table.to_arrow()["l"].to_pylist() == known[form]
     name = ".".join(filter(None, ("l", form)))
+    shutil.copy(Path(__file__).with_name("lists") / f"{name}.parquet", path / "a.parquet")
+    table = mc.Table(str(path))
+    table.adopt()
+    assert table.to_arrow()["l"].to_pylist() == OLD_LISTS[form]
     with pytest.raises(
         mc.errors.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"
     ):
@@ -890,8 +829,8 @@ def test_bounds_of_decimals_that_spark_2_wrote_are_refused_until_they_are_rewrit
     path.mkdir()
     pq.write_table(pa.table({"c": pa.array([1, 24], pa.decimal128(25, 2))}), sink, store_schema=False)
     (path / "a.parquet").write_bytes(changed(sink.getvalue(), 6, to=f"parquet-mr version {release} (build c65)".encode()))
-    mc.Table(str(path)).adopt()
     table = mc.Table(str(path))
+    table.adopt()
     if release == "1.8.2":
         with pytest.raises(
             mc.errors.UsageError, match=r"a\.parquet has bounds of column 'c' that parquet-mr before 1\.10 compared as bytes"
@@ -914,8 +853,7 @@ def test_lists_with_two_levels_are_exported_whatever_pyarrow_calls_them(name: st
     )
     mc.Table(path).adopt()
     mc.Table(path).export("delta")
-    found, schema = expected(mc.Table(path))
-    assert rows(deltalake_query(path), schema) == found
+    check(mc.Table(path), reads=[deltalake_query])
 
 
 def test_a_file_of_nan_alone_has_no_count_of_nan_in_iceberg(tmp_path: Path) -> None:

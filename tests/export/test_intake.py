@@ -139,8 +139,7 @@ def test_partitions_of_iceberg(tmp_path: Path, kind: IcebergType, values: pa.Arr
     """[AF4]"""
     ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")))
     ice.append(numbered(3, p=values))
-    table = check(str(tmp_path / "t"), numbered(3, p=values), document(ice))
-    assert table.describe()["partition_by"] == ["p"]
+    assert check(str(tmp_path / "t"), numbered(3, p=values), document(ice)).describe()["partition_by"] == ["p"]
 
 
 def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
@@ -150,8 +149,7 @@ def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
     with ice.update_spec() as update:
         update.remove_field("part")
     ice.append(numbered(2, part=["c", "d"]))
-    table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
-    assert table.describe()["partition_by"] == []
+    assert check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice)).describe()["partition_by"] == []
 
 
 TRANSFORMED: dict[str, tuple[IcebergType, list[Transform[Any, Any]], pa.Array]] = {
@@ -178,13 +176,9 @@ def add_without_column(ice: Any, name: str, data: pa.Table, *partition: Any) -> 
     path = Path(f"{root}/data/{name}.parquet")
     pq.write_table(data, path)
     made = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(*partition),
-        record_count=data.num_rows,
-        file_size_in_bytes=path.stat().st_size,
-    )
+        content=DataFileContent.DATA, file_path=f"file://{path}", file_format=FileFormat.PARQUET, partition=Record(*partition),
+        record_count=data.num_rows, file_size_in_bytes=path.stat().st_size,
+    )  # fmt: skip
     made.spec_id = ice.spec().spec_id
     with ice.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
         update.append_data_file(made)
@@ -261,13 +255,8 @@ def test_values_of_partitions_are_taken_from_the_metadata(path: str) -> None:
 
 
 ONLY_IN_METADATA = [
-    (FloatType(), 1.5),
-    (DoubleType(), 0.0),
-    (BinaryType(), b"x"),
-    (TimestampType(), 0),
-    (LongType(), 0),
-    (StringType(), ""),
-]
+    (FloatType(), 1.5), (DoubleType(), 0.0), (BinaryType(), b"x"), (TimestampType(), 0), (LongType(), 0), (StringType(), ""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "value"), ONLY_IN_METADATA, ids=str)
@@ -316,8 +305,7 @@ def test_only_the_current_snapshot_is_taken(path: str) -> None:
     ice.append(numbered(3))
     ice.overwrite(numbered(2))
     pq.write_table(numbered(5), f"{path}/data/orphan.parquet")
-    table = check(path, numbered(2), document(ice))
-    assert table.files().num_rows == 1
+    assert check(path, numbered(2), document(ice)).files().num_rows == 1
 
 
 def test_an_empty_iceberg_table(tmp_path: Path) -> None:
@@ -478,12 +466,9 @@ def with_renamed_members(ice: Any) -> None:
 
 FLAT = PartitionSpec()
 RENAMED = [
-    (with_two_names, Schema(N, PART), FLAT),
-    (with_two_names, Schema(N, PART), BY_PART),
-    (with_a_name_for_two, Schema(N, PART), FLAT),
-    (with_renamed_members, WITH_MEMBERS, FLAT),
-    (with_renamed_members, WITH_MEMBERS, BY_PART),
-]
+    (with_two_names, Schema(N, PART), FLAT), (with_two_names, Schema(N, PART), BY_PART), (with_a_name_for_two, Schema(N, PART), FLAT),
+    (with_renamed_members, WITH_MEMBERS, FLAT), (with_renamed_members, WITH_MEMBERS, BY_PART),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "columns", "spec"), RENAMED)
@@ -528,32 +513,23 @@ def test_what_this_library_exported_comes_back(tmp_path: Path, kind: str, format
     table = KINDS[kind](str(tmp_path / "t"))
     table.export(format)
     wanted, schema = expected(table)
-    ids = [each["id"] for each in described(table)]
+    ids = [each["id"] for each in table.describe()["columns"]]
     newest = tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json"
     shutil.rmtree(tmp_path / "t" / "_manifest")
     mc.Table(tmp_path / "t").adopt(from_=str(newest) if format == "iceberg" else "delta")
     found, columns = expected(mc.Table(str(tmp_path / "t")))
     assert columns.names == schema.names and found == wanted
-    assert format == "delta" or [each["id"] for each in described(mc.Table(str(tmp_path / "t")))] == ids
-
-
-def described(table: mc.Table) -> list[dict[str, Any]]:
-    columns: Any = table.describe()["columns"]
-    return list(columns)
+    assert format == "delta" or [each["id"] for each in mc.Table(tmp_path / "t").describe()["columns"]] == ids
 
 
 # --- Delta --------------------------------------------------------------------------------------------------------------
-def write_delta(root: str, data: pa.Table, **options: Any) -> None:
-    deltalake.write_deltalake(root, data, **options)
-
-
 def test_a_delta_table_with_hostile_partitions(tmp_path: Path) -> None:
     """Paths in its log are percent-encoded, and the values are only there. [AF4]"""
     root = str(tmp_path / "a b")
     texts = [each for each in TEXTS if each != ""]  # which Delta takes for null
     data = numbered(len(texts), part=pa.array(texts))
-    write_delta(root, data, partition_by=["part"])
-    write_delta(root, data.slice(2, 3), mode="append")
+    deltalake.write_deltalake(root, data, partition_by=["part"])
+    deltalake.write_deltalake(root, data.slice(2, 3), mode="append")
     wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
     table = check(root, wanted, "delta")
     assert table.describe()["partition_by"] == ["part"]
@@ -564,11 +540,11 @@ def test_a_delta_table_with_hostile_partitions(tmp_path: Path) -> None:
 def test_a_delta_table_of_many_versions(path: str) -> None:
     """With a checkpoint, removed files, columns that were added, and nothing of what lies about. [AF4]"""
     for number in range(3):
-        write_delta(path, numbered(2, number=[number] * 2), mode="append")
+        deltalake.write_deltalake(path, numbered(2, number=[number] * 2), mode="append")
     delta = deltalake.DeltaTable(path)
     delta.create_checkpoint()
     delta.delete("number = 0")
-    write_delta(path, numbered(2, number=[7, None], more=["a", None]), mode="append", schema_mode="merge")
+    deltalake.write_deltalake(path, numbered(2, number=[7, None], more=["a", None]), mode="append", schema_mode="merge")
     pq.write_table(numbered(5), f"{path}/orphan.parquet")
     wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("SELECT * FROM t").read_all())
     assert wanted.num_rows == 6
@@ -577,7 +553,7 @@ def test_a_delta_table_of_many_versions(path: str) -> None:
 
 def test_a_delta_table_with_a_change_data_feed(path: str) -> None:
     """Its files have a column that the table does not; a later column of that name reads nothing of it. [AF4] [SC6]"""
-    write_delta(path, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
+    deltalake.write_deltalake(path, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
     deltalake.DeltaTable(path).update(updates={"n": "7"}, predicate="n = 1")
     name = deltalake.DeltaTable(path).file_uris()[0].removeprefix("file://")
     data = pq.read_table(name)
@@ -591,7 +567,7 @@ def test_a_delta_table_with_a_change_data_feed(path: str) -> None:
 def test_constraints_of_delta_hold_here_too(path: str) -> None:
     """[AF4] [CK1] [CK2]: a null result is a violation in Delta, and so it stays."""
     types = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("price", pa.float64())])
-    write_delta(path, pa.table({"id": [1, 2], "price": [1.0, 2.0]}, schema=types))
+    deltalake.write_deltalake(path, pa.table({"id": [1, 2], "price": [1.0, 2.0]}, schema=types))
     deltalake.DeltaTable(path).alter.add_constraint({"positive": "price > 0"})
     table = mc.Table(path)
     assert table.adopt(from_="delta").rows == 2
@@ -607,7 +583,7 @@ def test_constraints_of_delta_hold_here_too(path: str) -> None:
 
 def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(path: str) -> None:
     """[AF4] [CK2]: another program may have written it. Dropping the constraint lets it in."""
-    write_delta(path, pa.table({"price": [1.0, 2.0]}))
+    deltalake.write_deltalake(path, pa.table({"price": [1.0, 2.0]}))
     deltalake.DeltaTable(path).alter.add_constraint({"low": "price < 100"})
     for entry in Path(path, "_delta_log").glob("*.json"):
         entry.write_text(entry.read_text().replace("price < 100", "price < 2"))
@@ -622,7 +598,7 @@ def test_a_file_that_breaks_a_constraint_of_delta_is_not_adopted(path: str) -> N
 
 def test_a_constraint_that_is_evaluated_nowhere_here_is_refused(path: str) -> None:
     """[AF4]: it would be lost otherwise."""
-    write_delta(path, pa.table({"price": [1.0]}))
+    deltalake.write_deltalake(path, pa.table({"price": [1.0]}))
     deltalake.DeltaTable(path).alter.add_constraint({"low": "price < 100"})
     for entry in Path(path, "_delta_log").glob("*.json"):
         entry.write_text(entry.read_text().replace("price < 100", "my_function(price)"))
@@ -642,7 +618,7 @@ def test_a_required_column_of_iceberg_stays_so(path: str) -> None:
 
 def test_a_column_that_differs_by_case_is_no_unknown_one(path: str) -> None:
     """Some readers of Delta take it for the table's, others read nulls. [AF4]"""
-    write_delta(path, numbered(3))
+    deltalake.write_deltalake(path, numbered(3))
     (name,) = deltalake.DeltaTable(path).file_uris()
     pq.write_table(numbered(3).rename_columns(["N"]), name.removeprefix("file://"))
     with pytest.raises(mc.errors.SchemaMismatchError, match="column 'N' is not the table's"):
@@ -669,14 +645,14 @@ def test_no_error_of_another_library_leaves_an_adoption(error: BaseException) ->
 )
 def test_partitions_of_delta(tmp_path: Path, part: pa.Array) -> None:
     """[AF4]"""
-    write_delta(str(tmp_path / "t"), numbered(2, part=part), partition_by=["part"])
+    deltalake.write_deltalake(str(tmp_path / "t"), numbered(2, part=part), partition_by=["part"])
     check(str(tmp_path / "t"), numbered(2, part=part), "delta")
 
 
 @pytest.mark.parametrize("part", [pa.array([1.5]), pa.array([1.5], pa.float32()), pa.array([b"x"])], ids=lambda each: str(each.type))
 def test_partitions_of_delta_that_no_table_has_are_refused(tmp_path: Path, part: pa.Array) -> None:
     """[AF4]"""
-    write_delta(str(tmp_path / "t"), numbered(1, part=part), partition_by=["part"])
+    deltalake.write_deltalake(str(tmp_path / "t"), numbered(1, part=part), partition_by=["part"])
     with pytest.raises(mc.errors.UsageError, match=r"cannot partition a table here: .*'part'.*Nothing was adopted"):
         mc.Table(tmp_path / "t").adopt(from_="delta")
     assert not (tmp_path / "t" / "_manifest").exists()
@@ -716,7 +692,7 @@ WITH_VECTORS = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": 
 def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, action: str, change: dict[str, Any], reason: str) -> None:
     """[AF4]"""
     root = str(tmp_path / "t")
-    write_delta(root, numbered(2))
+    deltalake.write_deltalake(root, numbered(2))
     log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     log.write_text(
@@ -749,7 +725,7 @@ def test_a_data_folder_of_another_format_is_no_plain_one(from_: str, root: Path)
         ice_table(str(root), Schema(N)).append(numbered(2))
         data = root / "data"
     else:
-        write_delta(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
+        deltalake.write_deltalake(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
         data = root / "part=a"
     for folder in (data, root):
         with pytest.raises(mc.errors.NotATableError, match=rf"/t is a table of .*Table\('file://{root}'\)\.adopt\(from_='{from_}'\)"):
@@ -771,7 +747,7 @@ def test_a_killed_adoption_is_completed(tmp_path: Path, rewrite: bool) -> None:
             with_two_names(ice)
             data, from_ = ice.scan().to_arrow(), document(ice)
         else:
-            write_delta(root, data, partition_by=["part"])
+            deltalake.write_deltalake(root, data, partition_by=["part"])
         store = FaultStore(open_store(root), {number: "dies_after"})
         session = TableContext(store)
         with contextlib.suppress(Died):
@@ -782,11 +758,6 @@ def test_a_killed_adoption_is_completed(tmp_path: Path, rewrite: bool) -> None:
         if len(store.calls) < number:
             break
     assert number > 10
-
-
-def numbered_document(root: str, at: int) -> str:
-    """The document of an Iceberg table that has this place in its history."""
-    return str(sorted(Path(root, "metadata").glob("*.metadata.json"))[at])
 
 
 def test_an_iceberg_table_that_has_moved_on_is_told(path: str) -> None:
@@ -802,14 +773,14 @@ def test_an_iceberg_table_that_has_moved_on_is_told(path: str) -> None:
     ):
         mc.Table(path).adopt(from_=document(ice))
     assert mc.Table(path).version == adopted.version and mc.Table(path).to_arrow().num_rows == 2
-    assert mc.Table(path).adopt(from_=numbered_document(path, 1)).already_adopted
+    assert mc.Table(path).adopt(from_=str(sorted(Path(path, "metadata").glob("*.metadata.json"))[1])).already_adopted
 
 
 def test_a_delta_table_that_has_moved_on_is_told(path: str) -> None:
     """Also where a checkpoint is all that says so; not where the log is gone, or that of this table's exports. [AF4]"""
-    write_delta(path, numbered(2))
+    deltalake.write_deltalake(path, numbered(2))
     mc.Table(path).adopt(from_="delta")
-    write_delta(path, numbered(1), mode="append")
+    deltalake.write_deltalake(path, numbered(1), mode="append")
     deltalake.DeltaTable(path).create_checkpoint()
     commit = Path(path, "_delta_log", f"{1:020d}.json")
     for _ in range(2):
@@ -828,6 +799,6 @@ def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(path: str) -> N
     Path(path).mkdir()
     pq.write_table(numbered(2), f"{path}/a.parquet")
     mc.Table(path).adopt()
-    write_delta(path, numbered(1))
+    deltalake.write_deltalake(path, numbered(1))
     with pytest.raises(mc.errors.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
         mc.Table(path).adopt(from_="delta")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.export.clients import local
 from tests.export.kinds import foreign, numbered
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.export import exporter
@@ -77,8 +78,7 @@ def test_what_readers_see_is_whole_wherever_an_exporter_dies(tmp_path: Path) -> 
     whole = [(version, live(table, version)) for version in range(2, table.version + 1)]
     for fault in ("dies_before", "dies_after"):
         for number in range(1, 40):
-            store = FaultStore(open_store(table.url), {number: fault})
-            session = TableContext(store)
+            session = TableContext(FaultStore(open_store(table.url), {number: fault}))
             try:
                 exporter.export_format(session, session.open(), "spark-catalog")
                 break
@@ -115,15 +115,13 @@ def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
 
     mc.write(numbered(1), table.url)
     session = TableContext(Late(open_store(table.url)))
-    made = exporter.export_format(session, session.open(), "spark-catalog")
-    assert made.version == table.version
+    assert exporter.export_format(session, session.open(), "spark-catalog").version == table.version
     check(table)
 
 
 def test_the_log_of_another_table_is_left(path: str) -> None:
     """[EX4] [EX9]"""
-    mc.write(numbered(1), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1), path)
     for data in (b"v1\n", b"", b"v1\n{}", (b'v1\n{"manifestcommit":{"table":"other","version":7},'), b"\xff" * 500):
         open_store(path).put(LOG, data)
         refuses(table, mc.errors.UsageError, "of another table or program")
@@ -204,8 +202,7 @@ def test_the_statement_quotes_what_it_names(tmp_path: Path) -> None:
     """[EX10]"""
     path = str(tmp_path / "it's a \\ b")
     columns = {"a`b": [1], "day": ["x"], "s": pa.array([{"in side": 1}], pa.struct([("in side", pa.int8())]))}
-    mc.write(pa.table(columns), path, partition_by="day")
-    table = mc.Table(path)
+    table = table_with(pa.table(columns), path, partition_by="day")
     table.comment_column("a`b", "it's \\ a comment")
     made = table.create_table_sql("lake.fli`ghts v1")
     assert made.startswith("CREATE TABLE `lake`.`fli``ghts v1` (\n  `a``b` BIGINT COMMENT 'it\\'s \\\\ a comment',\n")
@@ -218,8 +215,7 @@ def test_the_statement_quotes_what_it_names(tmp_path: Path) -> None:
 def test_without_rows_files_of_partitions_are_left_out(path: str) -> None:
     """[EX10]"""
     mc.write(numbered(2, part=["a", "b"]), path, partition_by="part")
-    mc.write(numbered(0, part=pa.array([], pa.string())), path)
-    table = mc.Table(path)
+    table = table_with(numbered(0, part=pa.array([], pa.string())), path)
     table.export("spark-catalog")
     check(table)
     lines = [json.loads(line) for line in open_store(path).get(LOG).decode().splitlines()[1:]]

@@ -61,8 +61,7 @@ def needed(store: Store) -> set[str]:
     head = open_head(store)
     names = {object_names.HINT, object_names.marker_name(head.snapshot.table_id)}
     for version in {tag.version for tag in head.snapshot.tags.values()} | set(range(head.snapshot.expired, head.version + 1)):
-        found = read_object(store, version)
-        snapshot = found.snapshot
+        snapshot = read_object(store, version).snapshot
         names |= {object_names.version_name(version), *(ref.path for ref in snapshot.manifests)}
         names |= {each.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for each in runs}
         names |= set(planning.entries_table(session(store), snapshot)["path"].to_pylist())

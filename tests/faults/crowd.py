@@ -188,13 +188,9 @@ def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed:
     head = setup.open().snapshot
     assert head.totals.files == len(found["attempts"]), "each commit once"
     return Found(
-        seconds=seconds,
-        per_writer=per_writer,
-        versions=head.version - 1,
-        requests=sum(found["requests"]),
-        attempts=found["attempts"],
+        seconds=seconds, per_writer=per_writer, versions=head.version - 1, requests=sum(found["requests"]), attempts=found["attempts"],
         waits_s=found["waits"],
-    )
+    )  # fmt: skip
 
 
 def _append(schema: Schema | None, job: str, birth: int) -> Write:

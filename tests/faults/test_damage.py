@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -145,31 +145,9 @@ def all_files_deleted(place: Place) -> set[tuple[str, str]]:
     return {("file_missing", path) for path in paths}
 
 
-def three_versions_deleted(place: Place) -> set[tuple[str, str]]:
-    for version in (4, 6, 7):
-        place.version(version).unlink()
-    return {("version_missing", object_names.version_name(version)) for version in (4, 6, 7)}
-
-
 def versions_swapped(place: Place) -> set[tuple[str, str]]:
     swap(place.version(5), place.version(9))
     return {("version_unreadable", object_names.version_name(version)) for version in (5, 9)}
-
-
-def version_rewritten(place: Place) -> set[tuple[str, str]]:
-    place.rewrite(8, writer="someone else")
-    return {("version_replaced", object_names.version_name(8))}
-
-
-def watermark_moved_in_the_past(place: Place) -> set[tuple[str, str]]:
-    place.rewrite(6, watermarks={"s": 9, "text 'é'": "x"})
-    return {("version_replaced", object_names.version_name(6))}
-
-
-def parent_digest_wrong(place: Place) -> set[tuple[str, str]]:
-    """Of the newest nothing tells which of the two is wrong: the finding names both."""
-    place.rewrite(11, parent_digest="sha256:" + "0" * 64)
-    return {("version_replaced", object_names.version_name(10))}
 
 
 def head_flipped_and_a_file_gone(place: Place) -> set[tuple[str, str]]:
@@ -177,12 +155,6 @@ def head_flipped_and_a_file_gone(place: Place) -> set[tuple[str, str]]:
     (place.root / path).unlink()
     flip(place.version(11))
     return {("version_unreadable", object_names.version_name(11)), ("file_missing", path)}
-
-
-def every_version_flipped(place: Place) -> set[tuple[str, str]]:
-    for version in (2, *range(4, 12)):
-        flip(place.version(version))
-    return {("version_unreadable", object_names.version_name(version)) for version in (2, *range(4, 12))}
 
 
 def newest_version_deleted(place: Place) -> set[tuple[str, str]]:
@@ -215,14 +187,6 @@ def head_of_another_table_with_its_marker(place: Place) -> set[tuple[str, str]]:
     name = _version_of_another_table(place)
     (place.root / object_names.marker_name(own)).rename(place.root / object_names.marker_name("0" * 16))
     return {("table_id_differs", name)}
-
-
-def fence_back(place: Place) -> set[tuple[str, str]]:
-    return {("fence_went_back", place.commit(fence=2, expired=2)), *_missing(3)}
-
-
-def _missing(*versions: int) -> set[tuple[str, str]]:
-    return {("version_missing", object_names.version_name(version)) for version in versions}
 
 
 def path_listed_twice(place: Place) -> set[tuple[str, str]]:
@@ -298,6 +262,21 @@ def harmed(kind: str, name: Callable[[Place], str], how: Callable[[Path], object
     return plant
 
 
+def versions(kind: str, numbers: Iterable[int], how: Callable[[Path], object]) -> Plant:
+    """Each of these versions is harmed, and found as `kind`."""
+    return lambda place: {each for number in numbers for each in harmed(kind, version(number), how)(place)}
+
+
+def rewritten(number: int, found: int, **members: Any) -> Plant:
+    """The version is there with other members, and `found` as replaced."""
+
+    def plant(place: Place) -> set[tuple[str, str]]:
+        place.rewrite(number, **members)
+        return {("version_replaced", object_names.version_name(found))}
+
+    return plant
+
+
 def committed(kind: str, changes: Callable[[Snapshot], dict[str, Any]]) -> Plant:
     """One more version, with these members; it is found as `kind`."""
     return lambda place: {(kind, place.commit(**changes(place.head.snapshot)))}
@@ -325,7 +304,7 @@ PLANTS: dict[str, Plant] = {
     "file emptied": harmed("file_size_differs", lambda place: place.files()[0], empty),
     "file longer": harmed("file_size_differs", lambda place: place.files()[-1], lambda path: path.write_bytes(path.read_bytes() + b"x")),
     "version deleted": harmed("version_missing", version(7), Path.unlink),
-    "three versions deleted": three_versions_deleted,
+    "three versions deleted": versions("version_missing", (4, 6, 7), Path.unlink),
     "tagged version deleted": harmed("version_missing", version(2), Path.unlink),
     "tagged version flipped": harmed("version_unreadable", version(2), flip),
     "version flipped": harmed("version_unreadable", version(6), flip),
@@ -334,12 +313,13 @@ PLANTS: dict[str, Plant] = {
     "version of a later format": harmed(
         "version_unreadable", version(6), lambda path: path.write_bytes(codec.compress(b'{"format_version": 2}'))
     ),
-    "version rewritten": version_rewritten,
-    "watermark moved in the past": watermark_moved_in_the_past,
-    "parent digest wrong": parent_digest_wrong,
+    "version rewritten": rewritten(8, 8, writer="someone else"),
+    "watermark moved in the past": rewritten(6, 6, watermarks={"s": 9, "text 'é'": "x"}),
+    # of the newest nothing tells which of the two is wrong: the finding names both
+    "parent digest wrong": rewritten(11, 10, parent_digest="sha256:" + "0" * 64),
     "head flipped": harmed("version_unreadable", version(11), flip),
     "head flipped and a file gone": head_flipped_and_a_file_gone,
-    "every version flipped": every_version_flipped,
+    "every version flipped": versions("version_unreadable", (2, *range(4, 12)), flip),
     "newest version deleted": newest_version_deleted,
     "manifest deleted": harmed("manifest_missing", manifest, Path.unlink),
     "manifest flipped": harmed("manifest_damaged", manifest, lambda path: flip(path, 100)),
@@ -355,11 +335,7 @@ PLANTS: dict[str, Plant] = {
     **{
         f"counts of {counts}": committed("counts_differ", lambda head, counts=counts: signed(job_of(head), summary=Summary(**counts)))
         for counts in (
-            {"rows_read": 9},
-            {"rows_read": 9, "rows_written": 0},
-            {"rows_written": 9},
-            {"files_written": 9},
-            {"bytes_written": 9},
+            {"rows_read": 9}, {"rows_read": 9, "rows_written": 0}, {"rows_written": 9}, {"files_written": 9}, {"bytes_written": 9},
         )
     },
     "file dropped from the list": committed("totals_differ", lambda head: {"added": head.added[1:]}),
@@ -367,7 +343,7 @@ PLANTS: dict[str, Plant] = {
     "watermark gone": committed("watermark_moved", lambda head: {"watermarks": {"s": 30}}),
     "watermark of another kind": committed("watermark_moved", lambda head: {"watermarks": {**head.watermarks, "s": "30"}}),
     "watermark forward by gc": committed("watermark_moved", lambda head: {"watermarks": {**head.watermarks, "s": 31}}),
-    "fence back": fence_back,
+    "fence back": lambda place: {("fence_went_back", place.commit(fence=2, expired=2)), ("version_missing", version(3)(place))},
     "time back": committed("time_went_back", lambda head: {"committed_at": 1}),
     "job below the fence": committed("record_false", lambda head: signed(job_of(head, birth=3))),
     "job not recorded": committed("record_false", lambda head: {"recent_jobs": head.recent_jobs}),
@@ -394,7 +370,7 @@ PLANTS: dict[str, Plant] = {
     "partition value of another type": committed(
         "version_unreadable", lambda head: {"added": (msgspec.structs.replace(head.added[0], partition=(5,)), *head.added[1:])}
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
@@ -603,8 +579,7 @@ def test_a_file_that_goes_while_it_is_verified_is_missing(place: Place) -> None:
         if call.kind == "get" and call.name == path:
             (place.root / path).unlink()
 
-    report = verify(session(FaultStore(place.store, on_call=act)), deep=True)
-    assert damaged(report) == {("file_missing", path)}
+    assert damaged(verify(session(FaultStore(place.store, on_call=act)), deep=True)) == {("file_missing", path)}
 
 
 def test_spilled_removals_that_are_lost_hide_only_what_they_say(place: Place) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets
-from tests.kit.tables import begin, job_on, key_version, memory, read, read_ids, rows, session, write
+from tests.kit.tables import begin, job_on, job_with, key_version, memory, read, read_ids, rows, session, write
 from tests.kit.undo import rollback
 
 from manifestcommit import errors
@@ -70,8 +70,7 @@ def test_spilled_and_merged_tables_are_collected_too(store: MemoryStore) -> None
 def test_late_files_of_dead_tasks_go_with_the_next_gc() -> None:
     """[GC5] [IV5]"""
     store = table()
-    job = begin(store)
-    job.write(rows([7], day="late"))
+    job = job_with(store, rows([7], day="late"))
     gc(store)
     gc(store)
     assert not any(job.id in name for name in sizes(store)), "a job that was born below the fence has nothing left"
@@ -164,8 +163,7 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
     store = table()
     jobs = []
     for number in (60, 61):
-        job = begin(store)
-        job.write(rows([number], day="x"))
+        job = job_with(store, rows([number], day="x"))
         jobs.append(job.prepare())
     birth = object_names.parse_job_id(jobs[0]).birth
     for _ in range(3):
@@ -186,11 +184,9 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
 def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) -> None:
     """[GC1] [IV7]"""
     store = table()
-    prepared = begin(store)
-    prepared.write(rows([70], day="x"))
+    prepared = job_with(store, rows([70], day="x"))
     for number in range(4):
-        job = begin(store)
-        job.write(rows([80 + number], day="x"))
+        job = job_with(store, rows([80 + number], day="x"))
         gc(StoreClock(store, CLOCKS[clock]), grace_s=grace_s, keep_for_s=grace_s)
         check_readable(store)
         with contextlib.suppress(errors.JobFencedError):
@@ -335,8 +331,7 @@ def test_the_files_of_another_format_s_table_are_not_condemned(log: str) -> None
     for name in (f"lake/é/{log}", "lake/é/a=1/0.parquet", "lake/plain.csv"):
         store.put(name, b"?")
     gc(store, foreign=True)
-    left = {name for name in sizes(store) if name.startswith("lake/")}
-    assert left == {f"lake/é/{log}", "lake/é/a=1/0.parquet"}
+    assert {name for name in sizes(store) if name.startswith("lake/")} == {f"lake/é/{log}", "lake/é/a=1/0.parquet"}
 
 
 def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import begin, job_on, memory, put_version, rows, session, write, write_each
+from tests.kit.tables import job_on, job_with, memory, put_version, rows, session, write, write_each
 from tests.kit.undo import rollback
 from tests.protocol.test_clock_skew import HOUR, chain
 
@@ -159,8 +159,7 @@ def test_a_version_that_says_a_time_to_come_goes_by_its_writers_clock() -> None:
 
 # --- prepared jobs --------------------------------------------------------------------------------------------------------
 def prepared(store: Store, row: int) -> str:
-    job = begin(store)
-    job.write(rows([row]))
+    job = job_with(store, rows([row]))
     return job.prepare()
 
 

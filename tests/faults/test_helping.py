@@ -198,8 +198,7 @@ def test_the_dead_hold_nobody_up_for_long(store: MemoryStore) -> None:
     dead = [publish(store, 10 + number, key=KEY) for number in range(12)]
     write(store, rows([9]), key=KEY)  # none of them applies any more
     calls = losing(store, 1)
-    outcome = write(calls, rows([20]))
-    assert outcome.attempts == 2 and mine(store)[-1] == 20 and sorted(intents(store)) == sorted(dead)
+    assert write(calls, rows([20])).attempts == 2 and mine(store)[-1] == 20 and sorted(intents(store)) == sorted(dead)
     eight = ["list"] * 8  # looks at a head that stays
     names = [(call.kind, call.name) for call in calls.calls]
     asked = next(index for index, (kind, name) in enumerate(names) if kind == "put_if_absent" and name.startswith(object_names.INTENTS))

@@ -106,20 +106,15 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case(Fault(kind="request_dropped"), TimeoutError, 0),
-    Case(Fault(kind="request_reset"), ConnectionResetError, 0),
-    Case(Fault(kind="answer_dropped"), TimeoutError, 1),
-    Case(Fault(kind="answer_closed"), http.client.RemoteDisconnected, 1),
-    Case(Fault(kind="answer_cut"), http.client.IncompleteRead, 1),
-    Case(Fault(kind="answer_delayed", delay_s=30), TimeoutError, 1),
-    Case(Fault(kind="status_after", status=500), 500, 1),
-    Case(Fault(kind="status_after", status=409), 409, 1),
+    Case(Fault(kind="request_dropped"), TimeoutError, 0), Case(Fault(kind="request_reset"), ConnectionResetError, 0),
+    Case(Fault(kind="answer_dropped"), TimeoutError, 1), Case(Fault(kind="answer_closed"), http.client.RemoteDisconnected, 1),
+    Case(Fault(kind="answer_cut"), http.client.IncompleteRead, 1), Case(Fault(kind="answer_delayed", delay_s=30), TimeoutError, 1),
+    Case(Fault(kind="status_after", status=500), 500, 1), Case(Fault(kind="status_after", status=409), 409, 1),
     Case(Fault(kind="status_before", status=503), 503, 0),
     Case(Fault(kind="status_before", status=403, code="RequestTimeTooSkewed"), 403, 0),
     Case(Fault(kind="lands_late", delay_s=math.inf), TimeoutError, 0, 1),
-    Case(Fault(kind="lands_late", delay_s=math.inf, hang=False), http.client.RemoteDisconnected, 0, 1),
-    Case(Fault(kind="doubled"), 412, 2),
-]
+    Case(Fault(kind="lands_late", delay_s=math.inf, hang=False), http.client.RemoteDisconnected, 0, 1), Case(Fault(kind="doubled"), 412, 2),
+]  # fmt: skip
 CODES = {500: b"InternalError", 409: b"ConditionalRequestConflict", 503: b"SlowDown", 403: b"RequestTimeTooSkewed"}
 
 

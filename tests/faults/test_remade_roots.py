@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, job_with, memory, put_version, read_ids, rows, session, write
 from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit, create_table, record_abort
@@ -249,8 +249,7 @@ ACTS: dict[str, Callable[[Store], object]] = {
 def test_whatever_commits_goes_through_the_same_check(store: Store, act: str) -> None:
     """[LY10] [CM5] [CF13] [WM5] [AB4] [GC1]"""
     write(store, rows([3]), watermarks={"s": (0, 5)})
-    waiting = begin(store)
-    waiting.write(rows([70]))
+    waiting = job_with(store, rows([70]))
     waiting.prepare()
     base = open_head(store).version
     seen: list[int] = []
@@ -394,8 +393,7 @@ def test_what_was_passed_over_is_no_version_for_anyone(store: Store) -> None:
         with pytest.raises(TableNotFoundError):
             commit(session(store), head, changes[0])
         write(store, rows([5]), watermarks={"s": (0, 5)}, key="k")
-        prepared = begin(store)
-        prepared.write(rows([6]))
+        prepared = job_with(store, rows([6]))
         prepared.prepare()
         assert open_head(store).version == 4
         if gone:

@@ -74,13 +74,9 @@ GONE: dict[str, Callable[[int, Partition], bool]] = {"day a, id 0": lambda each,
 
 # What takes the place of the rows of each condition: a row that matches it, too.
 NEW: dict[str, tuple[int, Partition]] = {
-    "day a": (500, ("a", 1)),
-    "day a, id 0": (0, ("a", 7)),
-    "day null": (500, (None, 1)),
-    "day empty or hour 2": (500, ("new", 2)),
-    "day c, where nothing is": (500, ("c", 1)),
-    "id 2": (2, ("new", 9)),
-}
+    "day a": (500, ("a", 1)), "day a, id 0": (0, ("a", 7)), "day null": (500, (None, 1)), "day empty or hour 2": (500, ("new", 2)),
+    "day c, where nothing is": (500, ("c", 1)), "id 2": (2, ("new", 9)),
+}  # fmt: skip
 
 
 @pytest.mark.thorough

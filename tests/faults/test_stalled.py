@@ -76,8 +76,7 @@ def test_a_stalled_writer_above_the_fence_builds_on_the_head_and_commits_once() 
 def test_a_version_that_came_back_is_acknowledged_where_the_head_says_that_its_job_is_committed(store: MemoryStore) -> None:
     """The job had committed, its answer was lost, its version was expired and deleted: it is in the head all the same. [CM5]"""
     job, base = stalled(store)
-    first = commit(session(store), base, change_of(job))
-    assert first.version == 4
+    assert commit(session(store), base, change_of(job)).version == 4
     write_each(store, range(5, 8))
     expire(store, fence=7, expired=7)
     again = commit(session(store), base, change_of(job))
@@ -233,8 +232,7 @@ def test_readers_get_through_however_fast_others_commit(store: MemoryStore) -> N
             write(store, rows([open_head(store).version + 100]))
 
     head = open_head(FaultStore(store, on_call=commit_one))
-    found = read_object(store, head.version)
-    assert found == head and head.version > 4
+    assert read_object(store, head.version) == head and head.version > 4
 
 
 def test_a_job_born_below_the_fence_is_fenced_and_commits_nothing(store: MemoryStore) -> None:

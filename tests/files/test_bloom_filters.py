@@ -21,15 +21,12 @@ NAMES = ["id", "it's é", "bytes", "day", "at"]
 def rows(count: int = 1000) -> pa.Table:
     return pa.table(
         {
-            "id": pa.array(range(0, 2 * count, 2), pa.int32()),
-            "it's é": [f"key {n}" for n in range(count)],
-            "bytes": [b"\xff%d" % n for n in range(count)],
-            "day": pa.array(range(count), pa.date32()),
-            "at": pa.array(range(count), pa.timestamp("us", "UTC")),
-            "x": [n / 7 for n in range(count)],
+            "id": pa.array(range(0, 2 * count, 2), pa.int32()), "it's é": [f"key {n}" for n in range(count)],
+            "bytes": [b"\xff%d" % n for n in range(count)], "day": pa.array(range(count), pa.date32()),
+            "at": pa.array(range(count), pa.timestamp("us", "UTC")), "x": [n / 7 for n in range(count)],
             "part": [n % 2 for n in range(count)],
         }
-    )
+    )  # fmt: skip
 
 
 def file_of(root: Path) -> str:

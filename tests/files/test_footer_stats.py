@@ -42,25 +42,18 @@ def write_columns(schema: Schema, arrays: list[pa.Array], *, group_rows: int = 1
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "boolean": st.booleans(),
-    "byte": st.integers(-128, 127),
-    "short": st.integers(-(2**15), 2**15 - 1),
-    "integer": st.integers(-(2**31), 2**31 - 1),
-    "long": INT64,
+    "boolean": st.booleans(), "byte": st.integers(-128, 127), "short": st.integers(-(2**15), 2**15 - 1),
+    "integer": st.integers(-(2**31), 2**31 - 1), "long": INT64,
     "float": st.floats(width=32) | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]),
-    "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]),
-    "decimal(5,2)": st.decimals(-999, 999, places=2),
+    "double": st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]), "decimal(5,2)": st.decimals(-999, 999, places=2),
     "decimal(18,0)": st.integers(-(10**18) + 1, 10**18 - 1).map(Decimal),
     "decimal(38,10)": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -10))),
     "string": st.text(max_size=4)
     | st.builds(lambda c, n, t: c * n + t, st.sampled_from("aü\U0010ffff\ud7ff"), st.integers(62, 66), st.text(max_size=3)),
     "binary": st.binary(max_size=4)
     | st.builds(lambda c, n, t: c * n + t, st.sampled_from([b"a", b"\xff"]), st.integers(62, 66), st.binary(max_size=3)),
-    "date": st.integers(-(2**31), 2**31 - 1),
-    "timestamp": INT64,
-    "timestamp_ntz": INT64,
-    "interval day to second": INT64,
-}
+    "date": st.integers(-(2**31), 2**31 - 1), "timestamp": INT64, "timestamp_ntz": INT64, "interval day to second": INT64,
+}  # fmt: skip
 
 
 def comparable(wire: Any, type: str) -> Any:
@@ -124,8 +117,7 @@ def test_a_row_group_of_nans_does_not_hide_the_bounds_of_the_others() -> None:
 def test_text_that_parquet_keeps_no_statistics_of_is_unknown() -> None:
     """A value too long for the footer leaves the bounds unknown, never wrong. [OB7]"""
     schema = Schema(fields=(Field(id=1, name="s", type="string"),))
-    entry = write_columns(schema, [pa.array(["b", "a" * 100_000, "c"])])
-    assert entry.columns[1] == ColumnStats(nulls=0)
+    assert write_columns(schema, [pa.array(["b", "a" * 100_000, "c"])]).columns[1] == ColumnStats(nulls=0)
 
 
 def test_what_has_no_order_has_no_bounds() -> None:
@@ -144,14 +136,9 @@ def test_what_has_no_order_has_no_bounds() -> None:
         )
     )
     arrays = [
-        pa.array([[7, 8]]),
-        pa.array([[(7, 8)]], pa.map_(pa.int64(), pa.int64())),
-        pa.array(["x"]),
-        pa.array([{"value": b"\x00", "metadata": b"\x01\x00\x00"}], arrow_type("variant")),
-        pa.nulls(1),
-        pa.array([5]),
-        pa.array([6]),
-    ]
+        pa.array([[7, 8]]), pa.array([[(7, 8)]], pa.map_(pa.int64(), pa.int64())), pa.array(["x"]),
+        pa.array([{"value": b"\x00", "metadata": b"\x01\x00\x00"}], arrow_type("variant")), pa.nulls(1), pa.array([5]), pa.array([6]),
+    ]  # fmt: skip
     entry = write_columns(schema, arrays, bounds_columns=4)
     assert entry.columns == {6: ColumnStats(nulls=0), 9: ColumnStats(nulls=0, min=5, max=5)}
     assert write_columns(schema, arrays, bounds_columns=0).columns == {}
@@ -197,11 +184,7 @@ def test_an_added_file_is_told_as_it_is(store: MemoryStore) -> None:
     entry, data = inspect(store, "x/y z%.parquet"), store.get("x/y z%.parquet")
     end = data[-8 - int.from_bytes(data[-8:-4], "little") :]
     assert entry == Entry(
-        path="x/y z%.parquet",
-        rows=2,
-        bytes=len(data),
-        footer=FooterRef(bytes=len(end), digest=codec.digest(end)),
-        job=JOB,
+        path="x/y z%.parquet", rows=2, bytes=len(data), footer=FooterRef(bytes=len(end), digest=codec.digest(end)), job=JOB,
         columns={
             101: ColumnStats(nulls=1, min=3, max=3),
             104: ColumnStats(nulls=0, min="a", max="b", min_cut=True, max_cut=True),
@@ -209,7 +192,7 @@ def test_an_added_file_is_told_as_it_is(store: MemoryStore) -> None:
             107: ColumnStats(nulls=0, min=1.0, max=1.0),
             108: ColumnStats(nulls=0, min=1, max=2),
         },
-    )
+    )  # fmt: skip
 
 
 MISFITS = {

@@ -353,8 +353,7 @@ def test_small_batches_make_full_row_groups(store: MemoryStore) -> None:
     batches = [pa.record_batch({"n": pa.array(range(at, at + 10_000), pa.int64())}) for at in range(0, 2_500_000, 10_000)]
     (entry,) = write(store, plan_for(store, schema_of(batches[0].schema)), batches)
     metadata = footer(store, entry)
-    sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
-    assert sizes == [1_000_000, 1_000_000, 500_000]
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [1_000_000, 1_000_000, 500_000]
     assert read(store, entry).column("n").to_pylist() == list(range(2_500_000))
 
 
@@ -508,15 +507,12 @@ def rows(count: int) -> pa.Table:
     few = [f"a rather long text of which there are few, {n % 50}" for n in range(count)]
     return pa.table(
         {
-            "id": pa.array(range(count), pa.int64()),
-            "few": few,
-            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()),
-            "none": pa.nulls(count, pa.string()),
+            "id": pa.array(range(count), pa.int64()), "few": few,
+            "sparse": pa.array([n if n % 100 == 0 else None for n in range(count)], pa.int64()), "none": pa.nulls(count, pa.string()),
             "inside": [{"few": text, "many": [text, None]} for text in few],
-            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())),
-            "a.b": few,
+            "pairs": pa.array([[("k", text)] for text in few], pa.map_(pa.string(), pa.string())), "a.b": few,
         }
-    )
+    )  # fmt: skip
 
 
 def dictionaries(file: Path) -> dict[str, bool]:

@@ -23,14 +23,11 @@ from manifestcommit.filter.predicate import And, Compare, Constant, IsIn, IsNan,
 F = pc.field
 SCHEMA = pa.schema(
     [
-        *TYPES.items(),
-        ("n", pa.struct([("x", pa.int32()), ("y.z", pa.struct([("a`b", pa.string()), ("call", pa.float32())]))])),
-        ("list", pa.list_(pa.int64())),
-        ("map", pa.map_(pa.string(), pa.int64())),
-        ("dict", pa.dictionary(pa.int8(), pa.string())),
+        *TYPES.items(), ("n", pa.struct([("x", pa.int32()), ("y.z", pa.struct([("a`b", pa.string()), ("call", pa.float32())]))])),
+        ("list", pa.list_(pa.int64())), ("map", pa.map_(pa.string(), pa.int64())), ("dict", pa.dictionary(pa.int8(), pa.string())),
         ("end", pa.bool_()),
     ]
-)
+)  # fmt: skip
 MISSING_NOTHING = [
     (F("long") == 5, Compare(op="=", column=("long",), value=5)),
     (pc.scalar(5) < F("long"), Compare(op=">", column=("long",), value=5)),
@@ -78,30 +75,13 @@ def test_an_expression_becomes_the_predicate_that_it_reads_like(expression: pc.E
 
 
 NOT_UNDERSTOOD = [
-    F("long").cast(pa.string()) == "1",
-    F("long") + 1 > 5,
-    F("long") == F("byte"),
-    pc.if_else(F("boolean"), True, False),
-    pc.xor(F("boolean"), True),
-    pc.starts_with(F("string"), "ab", ignore_case=True),
-    pc.match_substring(F("string"), "ab"),
-    (F("long") > 5).is_null(),
-    F("long").isin([True]),
-    F("string").isin([b"a"]),
-    F("string") == b"a",
-    F("date") == datetime(2024, 2, 29, 1),
-    F("date").isin([datetime(2024, 2, 29, 1)]),
-    F("timestamp") > datetime(2024, 1, 1),
-    F("timestamp") > pa.scalar(1001, pa.timestamp("ns", "UTC")),
-    F("timestamp") > "2024-01-01",
-    F("double") == 2**53 + 1,
-    F("long") == 2.0**60,
-    F("long").is_nan(),
-    pc.list_element(F("list"), 0) == 1,
-    F("long"),
-    pc.scalar(5),
-    F(0) == 1,
-]
+    F("long").cast(pa.string()) == "1", F("long") + 1 > 5, F("long") == F("byte"), pc.if_else(F("boolean"), True, False),
+    pc.xor(F("boolean"), True), pc.starts_with(F("string"), "ab", ignore_case=True), pc.match_substring(F("string"), "ab"),
+    (F("long") > 5).is_null(), F("long").isin([True]), F("string").isin([b"a"]), F("string") == b"a", F("date") == datetime(2024, 2, 29, 1),
+    F("date").isin([datetime(2024, 2, 29, 1)]), F("timestamp") > datetime(2024, 1, 1),
+    F("timestamp") > pa.scalar(1001, pa.timestamp("ns", "UTC")), F("timestamp") > "2024-01-01", F("double") == 2**53 + 1,
+    F("long") == 2.0**60, F("long").is_nan(), pc.list_element(F("list"), 0) == 1, F("long"), pc.scalar(5), F(0) == 1,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("expression", NOT_UNDERSTOOD, ids=lambda case: str(case)[:50])
@@ -122,13 +102,10 @@ def test_a_part_that_is_not_understood_spoils_only_itself() -> None:
 @pytest.mark.parametrize(
     ("expression", "named", "near"),
     [
-        (F("logn") == 1, "'logn'", "'long'"),
-        (F("LONG") == 1, "'LONG'", "'long'"),
-        (F("n", "q") == 1, "'n.q'", ""),
-        (F("long", "x") == 1, "'long.x'", ""),
-        ((F("long") == 1) | (F("nowhere").cast(pa.string()) == "x"), "'nowhere'", "long"),
+        (F("logn") == 1, "'logn'", "'long'"), (F("LONG") == 1, "'LONG'", "'long'"), (F("n", "q") == 1, "'n.q'", ""),
+        (F("long", "x") == 1, "'long.x'", ""), ((F("long") == 1) | (F("nowhere").cast(pa.string()) == "x"), "'nowhere'", "long"),
     ],
-)
+)  # fmt: skip
 def test_a_column_that_is_not_there_is_an_error_that_names_it(expression: pc.Expression, named: str, near: str) -> None:
     """A mistyped column must not become a full scan, nor an empty result."""
     with pytest.raises(UsageError, check=lambda error: named in str(error) and near in str(error)):

@@ -24,15 +24,11 @@ from manifestcommit.rows.row_change import union_of
 DAY, ID, TEXT = Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long"), Field(id=3, name="text", type="string")
 SCHEMA = Schema(
     fields=(
-        DAY,
-        ID,
-        TEXT,
-        Field(id=4, name="x", type="double"),
+        DAY, ID, TEXT, Field(id=4, name="x", type="double"),
         Field(id=5, name="tags", type=ArrayType(element=Field(id=6, name="element", type="string"))),
-        Field(id=7, name="code", type="string", metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}),
-        Field(id=8, name="at", type="date"),
+        Field(id=7, name="code", type="string", metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}), Field(id=8, name="at", type="date"),
     )
-)
+)  # fmt: skip
 
 
 def entry(day: str | None, low: Any = None, high: Any = None, *, nulls: int | None = None, rows: int = 10, each: int = 2) -> Entry:

@@ -28,17 +28,12 @@ from manifestcommit.format.partitioning import Matcher
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="day", type="date"),
-        Field(id=2, name="hour", type="integer"),
-        Field(id=3, name="x", type="long"),
-        Field(id=4, name="text", type="string"),
-        Field(id=5, name="sum", type="decimal(5,2)"),
-        Field(id=6, name="at", type="timestamp"),
-        Field(id=7, name="local", type="timestamp_ntz"),
-        Field(id=8, name="flag", type="boolean"),
+        Field(id=1, name="day", type="date"), Field(id=2, name="hour", type="integer"), Field(id=3, name="x", type="long"),
+        Field(id=4, name="text", type="string"), Field(id=5, name="sum", type="decimal(5,2)"), Field(id=6, name="at", type="timestamp"),
+        Field(id=7, name="local", type="timestamp_ntz"), Field(id=8, name="flag", type="boolean"),
         Field(id=9, name="code", type="string", metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}),
     )
-)
+)  # fmt: skip
 DAY = dt.date(2013, 1, 1)
 NOON = dt.datetime(2013, 1, 1, 12)
 

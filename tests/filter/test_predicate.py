@@ -43,36 +43,13 @@ NAN, INF = math.nan, math.inf
 F32 = [struct.unpack("f", struct.pack("f", v))[0] for v in (0.1, 16777216.0, -2.5, 3.4e38, 1e-45)]
 
 TYPES: dict[str, pa.DataType] = {
-    "long": pa.int64(),
-    "byte": pa.int8(),
-    "double": pa.float64(),
-    "float": pa.float32(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "decimal": pa.decimal128(10, 2),
-    "wide": pa.decimal128(38, 20),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "ntz": pa.timestamp("us"),
-    "boolean": pa.bool_(),
-    "interval": pa.duration("us"),
-}
+    "long": pa.int64(), "byte": pa.int8(), "double": pa.float64(), "float": pa.float32(), "string": pa.string(), "binary": pa.binary(),
+    "decimal": pa.decimal128(10, 2), "wide": pa.decimal128(38, 20), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+    "ntz": pa.timestamp("us"), "boolean": pa.bool_(), "interval": pa.duration("us"),
+}  # fmt: skip
 TEXTS = [
-    "",
-    "a",
-    "ab",
-    "abc",
-    "abcd",
-    "aé",
-    "a\U0010ffff",
-    "ab\U0010ffff\U0010ffff",
-    "\ud7ff",
-    "\ue000x",
-    "漢字かな交じり",
-    "\x00",
-    "b%_",
-    "5",
-]
+    "", "a", "ab", "abc", "abcd", "aé", "a\U0010ffff", "ab\U0010ffff\U0010ffff", "\ud7ff", "\ue000x", "漢字かな交じり", "\x00", "b%_", "5",
+]  # fmt: skip
 MOMENTS = [MOMENT, datetime(2024, 2, 29), datetime(2024, 3, 1), datetime(1, 1, 1), datetime(9999, 12, 31, 23), datetime(1969, 12, 31, 23)]
 VALUES: dict[str, list[Any]] = {
     "long": [-(2**63), -1, 0, 1, 2, 5, 2**24 + 1, 2**53, 2**53 + 1, 2**63 - 1],
@@ -93,24 +70,13 @@ VALUES: dict[str, list[Any]] = {
 NUMBERS = [0, 1, 5, -129, 2**24 + 1, 2**53, 2**53 + 1, 2**63, 10**30, 0.0, -0.0, 1.5, 0.1, F32[0], NAN, INF, -INF, 2.0**53, 1e300]
 DECIMALS = [Decimal(t) for t in ("1.5", "1.505", "5", "1E-30", "5.0000000000000001", "123456789012345678901234567890.12345678")]
 TIMES = [
-    DAY,
-    *MOMENTS,
-    MOMENT.replace(tzinfo=UTC),
-    datetime(2024, 2, 29, tzinfo=UTC),
-    "2024-02-29",
-    "2024-02-29 12:30:00.000001",
-    "2024-2-9",
-]
+    DAY, *MOMENTS, MOMENT.replace(tzinfo=UTC), datetime(2024, 2, 29, tzinfo=UTC), "2024-02-29", "2024-02-29 12:30:00.000001", "2024-2-9",
+]  # fmt: skip
 LITERALS: dict[str, list[Any]] = {
     **{kind: [*NUMBERS, *DECIMALS, True, "5"] for kind in ("long", "byte", "double", "float", "decimal", "wide")},
-    "string": [*TEXTS, 5, 1.5, True, DAY],
-    "binary": VALUES["binary"],
-    "date": TIMES,
-    "timestamp": TIMES,
-    "ntz": TIMES,
-    "boolean": [True, False, 1],
-    "interval": VALUES["interval"],
-}
+    "string": [*TEXTS, 5, 1.5, True, DAY], "binary": VALUES["binary"], "date": TIMES, "timestamp": TIMES, "ntz": TIMES,
+    "boolean": [True, False, 1], "interval": VALUES["interval"],
+}  # fmt: skip
 
 
 OPERATORS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

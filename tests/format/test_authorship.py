@@ -10,17 +10,10 @@ from manifestcommit.format import snapshot
 AUTHOR = snapshot.Author(user="etl", host="worker-3", program="load.py", software="manifestcommit 0.1.0")
 HARMLESS = ["", "a=b %+#", "ünïcode 'x\" <b>", "s3://lake/day=1/a.parquet", "https://ci/run?id=7", "4d6b4d9", "a" * snapshot.MAX_VALUE]
 SECRETS = [
-    "AKIA" + "A1" * 8,
-    "-----BEGIN RSA PRIVATE " + "KEY-----",
-    "postgres://me:hunter2@db/x",
-    "https://b.blob/x?sv=1&sig=abc%3D",
-    "https://b.s3/x?X-Amz-Signature=0f",
-    "password=hunter2",
-    "Account_Key: 0000",
-    "Authorization: Bearer " + "abcdefgh" * 3,
-    "eyJhbGciOiJI.eyJzdWIiOiIx.sig",
-    "ghp_" + "a1" * 18,
-]
+    "AKIA" + "A1" * 8, "-----BEGIN RSA PRIVATE " + "KEY-----", "postgres://me:hunter2@db/x", "https://b.blob/x?sv=1&sig=abc%3D",
+    "https://b.s3/x?X-Amz-Signature=0f", "password=hunter2", "Account_Key: 0000", "Authorization: Bearer " + "abcdefgh" * 3,
+    "eyJhbGciOiJI.eyJzdWIiOiIx.sig", "ghp_" + "a1" * 18,
+]  # fmt: skip
 
 
 def test_what_can_be_recorded_is_taken_as_it_is() -> None:
@@ -44,24 +37,13 @@ def test_a_message_that_cannot_be_recorded_is_refused(message: Any) -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        None,
-        "a=b",
-        [("a", "b")],
-        {1: "b"},
-        {"": "b"},
-        {"a": 1},
-        {"a": None},
-        {"a": "b\n"},
-        {"a\x1b": "b"},
-        {"a": "\ud800"},
-        {"\udfff": "b"},
-        {"a" * (snapshot.MAX_NAME + 1): "b"},
-        {"a": "b" * (snapshot.MAX_VALUE + 1)},
+        None, "a=b", [("a", "b")], {1: "b"}, {"": "b"}, {"a": 1}, {"a": None}, {"a": "b\n"}, {"a\x1b": "b"}, {"a": "\ud800"},
+        {"\udfff": "b"}, {"a" * (snapshot.MAX_NAME + 1): "b"}, {"a": "b" * (snapshot.MAX_VALUE + 1)},
         {str(number): "" for number in range(snapshot.MAX_ENTRIES + 1)},
         {str(number): "é" * snapshot.MAX_VALUE for number in range(snapshot.MAX_BYTES // (2 * snapshot.MAX_VALUE) + 1)},
     ],
     ids=lambda metadata: repr(metadata)[:20],
-)
+)  # fmt: skip
 def test_metadata_that_cannot_be_recorded_are_refused(metadata: Any) -> None:
     """Sizes, numbers, control characters and surrogates are bounded: every intent and head carries them. [OB15]"""
     with pytest.raises(ValueError, match="expected"):

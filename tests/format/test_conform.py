@@ -124,8 +124,7 @@ def test_a_data_file_s_own_variant_can_be_written_again() -> None:
 
 
 def test_a_conformer_meets_batches_of_changing_schemas() -> None:
-    schema = from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]), counter())
-    conformer = Conformer(schema)
+    conformer = Conformer(from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]), counter()))
     first = conformer.conform(batch(a=pa.array([1]), b=pa.array(["x"])))
     second = conformer.conform(batch(b=pa.array(["x"]), a=pa.array([1], pa.int8())))
     assert first.equals(second)
@@ -204,21 +203,15 @@ def test_dictionaries_of_views_are_decoded(values: pa.Array) -> None:
 @pytest.mark.parametrize(
     ("array", "type"),
     [
-        (pa.array([1, None], pa.int8()), "long"),
-        (pa.array([1], pa.uint64()), "byte"),
-        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"),
-        (pa.array([np.float16(1.5)], pa.float16()), "double"),
-        (pa.array([1.5], pa.float32()), "double"),
-        (pa.array([Decimal("1.20")]), "decimal(10,4)"),
-        (pa.array([Decimal("1.2000")]), "decimal(3,1)"),
-        (pa.array([86_400_000], pa.date64()), "date"),
-        (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz"),
-        (pa.array([86_400], pa.duration("s")), "interval day"),
-        (pa.array([None, None], pa.int32()), "void"),
-        (pa.nulls(2), "long"),
+        (pa.array([1, None], pa.int8()), "long"), (pa.array([1], pa.uint64()), "byte"),
+        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"), (pa.array([np.float16(1.5)], pa.float16()), "double"),
+        (pa.array([1.5], pa.float32()), "double"), (pa.array([Decimal("1.20")]), "decimal(10,4)"),
+        (pa.array([Decimal("1.2000")]), "decimal(3,1)"), (pa.array([86_400_000], pa.date64()), "date"),
+        (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz"), (pa.array([86_400], pa.duration("s")), "interval day"),
+        (pa.array([None, None], pa.int32()), "void"), (pa.nulls(2), "long"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_checked_cast_keeps_the_value(array: pa.Array, type: str) -> None:
     """[SC3]"""
     assert conform(batch(c=array), column(type)).column(0).to_pylist() == array.to_pylist()
@@ -227,21 +220,15 @@ def test_a_checked_cast_keeps_the_value(array: pa.Array, type: str) -> None:
 @pytest.mark.parametrize(
     ("array", "type"),
     [
-        (pa.array([3.0, None, -(2.0**53) + 1]), "long"),
-        (pa.array([3.0, None], pa.float32()), "byte"),
-        (pa.array([3.0], pa.float16()), "byte"),
-        (pa.array([2**53, None, -1]), "double"),
-        (pa.array([2**24], pa.uint32()), "float"),
-        (pa.array([0.1, 1e-2, None]), "decimal(6,2)"),
-        (pa.array([0.1, 1e-10, 1e7]), "decimal(38,30)"),
-        (pa.array([9_999, -9_999, None]), "decimal(6,2)"),
-        (pa.array([Decimal("0.10"), Decimal("12345678901234.56"), None]), "double"),
-        (pa.array([1.5, float("nan"), float("-inf"), None]), "float"),
-        (pa.nulls(2, pa.float64()), "decimal(6,2)"),
+        (pa.array([3.0, None, -(2.0**53) + 1]), "long"), (pa.array([3.0, None], pa.float32()), "byte"),
+        (pa.array([3.0], pa.float16()), "byte"), (pa.array([2**53, None, -1]), "double"), (pa.array([2**24], pa.uint32()), "float"),
+        (pa.array([0.1, 1e-2, None]), "decimal(6,2)"), (pa.array([0.1, 1e-10, 1e7]), "decimal(38,30)"),
+        (pa.array([9_999, -9_999, None]), "decimal(6,2)"), (pa.array([Decimal("0.10"), Decimal("12345678901234.56"), None]), "double"),
+        (pa.array([1.5, float("nan"), float("-inf"), None]), "float"), (pa.nulls(2, pa.float64()), "decimal(6,2)"),
         (pa.array([], pa.decimal128(6, 2)), "float"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_number_is_the_same_in_another_type(array: pa.Array, type: str) -> None:
     """A float is the decimal with its shortest digits. [SC3]"""
     made = conform(batch(c=array), column(type)).column(0)
@@ -344,13 +331,10 @@ def test_columns_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["day", "other"], "does not have.*'other'"),
-        (["DAY", "Day"], "could be any of 'DAY', 'Day'"),
-        (["day", "DAY"], "does not have.*'DAY'"),
-        (["day", "day"], "'day' twice"),
-        ([], "'day' is missing"),
+        (["day", "other"], "does not have.*'other'"), (["DAY", "Day"], "could be any of 'DAY', 'Day'"),
+        (["day", "DAY"], "does not have.*'DAY'"), (["day", "day"], "'day' twice"), ([], "'day' is missing"),
     ],
-)
+)  # fmt: skip
 def test_columns_that_cannot_be_told_are_refused(names: list[str], message: str) -> None:
     """[SC3]"""
     given_batch = pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names=names)

@@ -112,24 +112,12 @@ def test_what_may_not_be_null_is_read_and_nullable_in_what_is_written() -> None:
 @pytest.mark.parametrize(
     "type",
     [
-        "interval year to month",
-        "interval month",
-        "interval",
-        "calendar_interval",
-        "time(6)",
-        "object",
-        "geometry(4326)",
-        "decimal(39,0)",
-        "decimal",
-        "char",
-        struct(),
-        {"type": "udt", "class": "c", "pyClass": "p", "sqlType": "long"},
-        {"type": "map", "keyType": "void", "valueType": "void", "valueContainsNull": True},
-        None,
-        5,
+        "interval year to month", "interval month", "interval", "calendar_interval", "time(6)", "object", "geometry(4326)", "decimal(39,0)",
+        "decimal", "char", struct(), {"type": "udt", "class": "c", "pyClass": "p", "sqlType": "long"},
+        {"type": "map", "keyType": "void", "valueType": "void", "valueContainsNull": True}, None, 5,
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_no_reader_gets_back_is_refused_by_name(type: Any) -> None:
     """[SC2] Wherever in the schema it stands."""
     with pytest.raises(UnsupportedTypeError, match=r"bad"):

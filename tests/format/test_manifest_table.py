@@ -18,13 +18,10 @@ from manifestcommit.format.partitioning import Matcher, of_partition
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="day", type="date"),
-        Field(id=2, name="word", type="string"),
-        Field(id=3, name="n", type="integer"),
-        Field(id=4, name="x", type="double"),
-        Field(id=5, name="price", type="decimal(9,2)"),
+        Field(id=1, name="day", type="date"), Field(id=2, name="word", type="string"), Field(id=3, name="n", type="integer"),
+        Field(id=4, name="x", type="double"), Field(id=5, name="price", type="decimal(9,2)"),
     )
-)
+)  # fmt: skip
 BY = (1, 2)
 days = st.none() | st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31)).map(lambda day: values.encode(day, "date")) | st.just("@-800000")
 words = st.none() | st.sampled_from(["", "a", "é", "🦆", "__HIVE_DEFAULT_PARTITION__", "null", " "])
@@ -55,19 +52,13 @@ def entry_lists(draw: st.DrawFn) -> list[Entry]:
     paths = draw(st.lists(st.text(st.sampled_from("ab =%+#é🦆/"), min_size=1, max_size=6), max_size=8, unique=True))
     return [
         Entry(
-            path=f"p/{number}-{path.strip('/')}x".replace("//", "/"),
-            partition=(draw(days), draw(words)),
-            rows=draw(st.integers(0, 2**40)),
-            bytes=draw(st.integers(0, 2**40)),
-            digest=draw(st.none() | st.just("sha256:00")),
-            added=draw(st.sampled_from([0, 3])),
-            job=f"j{number}",
-            columns=draw(columns),
-            sources=tuple(draw(st.lists(ranges, max_size=2))),
+            path=f"p/{number}-{path.strip('/')}x".replace("//", "/"), partition=(draw(days), draw(words)), rows=draw(st.integers(0, 2**40)),
+            bytes=draw(st.integers(0, 2**40)), digest=draw(st.none() | st.just("sha256:00")), added=draw(st.sampled_from([0, 3])),
+            job=f"j{number}", columns=draw(columns), sources=tuple(draw(st.lists(ranges, max_size=2))),
             extra=draw(st.sampled_from([{}, {"future": [1, None]}])),
         )
         for number, path in enumerate(paths)
-    ]
+    ]  # fmt: skip
 
 
 def plain(entries: list[Entry], *, inherited: int) -> dict[str, Entry]:
@@ -136,14 +127,10 @@ def test_a_manifest_from_before_a_widening_and_a_drop_reads_as_the_schema_is_now
     """[SC5] [SC6]"""
     old = [
         Entry(
-            path="a",
-            partition=("2013-01-01", "w"),
-            rows=1,
-            bytes=1,
-            job="j",
+            path="a", partition=("2013-01-01", "w"), rows=1, bytes=1, job="j",
             columns={3: ColumnStats(min=1, max=2), 4: ColumnStats(nulls=0)},
         )
-    ]
+    ]  # fmt: skip
     table = to_table(old)
     edits = (*widen_column(SCHEMA, "n", "long"), *widen_column(SCHEMA, "price", "decimal(12,2)"), *drop_column(SCHEMA, "x"))
     now = apply_edits(SCHEMA, edits)
@@ -185,22 +172,10 @@ def good_ref(table: pa.Table) -> ManifestRef:
 @pytest.mark.parametrize(
     "path",
     [
-        "../x",
-        "a/../b",
-        "/etc/passwd",
-        "a//b",
-        "a/",
-        ".",
-        "./a",
-        "_manifest/versions/1",
-        "_MANIFEST/x",
-        "_Manifest",
-        "a\\b",
-        "a\0b",
-        "",
+        "../x", "a/../b", "/etc/passwd", "a//b", "a/", ".", "./a", "_manifest/versions/1", "_MANIFEST/x", "_Manifest", "a\\b", "a\0b", "",
         "a/..",
     ],
-)
+)  # fmt: skip
 def test_a_hostile_path_in_a_manifest_is_refused(path: str) -> None:
     """[LY1] [SE2] [OB4]"""
     table = to_table([Entry(path="ok", partition=(None, "w"), rows=1, bytes=1, job="j")])

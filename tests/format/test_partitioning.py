@@ -117,24 +117,14 @@ def test_different_values_have_different_folders(pair: tuple[str, Any, Any], lon
 @pytest.mark.parametrize(
     ("type", "value", "expected"),
     [
-        ("string", "a b", "a=a b/"),
-        ("string", None, f"a={NULL_FOLDER}/"),
-        ("string", "", f"a={NULL_FOLDER}/"),
-        ("string", "a/b=c:d%e", "a=a%2Fb%3Dc%3Ad%25e/"),
-        ("string", "\"#'*?\\{[]^", "a=%22%23%27%2A%3F%5C%7B%5B%5D%5E/"),
-        ("string", "}<>|é", "a=}<>|é/"),
-        ("string", "\n\x7f\0", "a=%0A%7F%00/"),
-        ("string", "..", "a=../"),
-        ("boolean", True, "a=true/"),
-        ("boolean", False, "a=false/"),
-        ("long", -5, "a=-5/"),
-        ("date", dt.date(2013, 1, 1), "a=2013-01-01/"),
-        ("decimal(5,2)", Decimal("1.2"), "a=1.20/"),
-        ("timestamp", dt.datetime(2013, 1, 1, tzinfo=dt.UTC), "a=2013-01-01 00%3A00%3A00/"),
-        ("timestamp_ntz", dt.datetime(2013, 1, 1, 2, 3, 4, 100_000), "a=2013-01-01 02%3A03%3A04.1/"),
-        ("timestamp", 2**62, f"a=@{2**62}/"),
+        ("string", "a b", "a=a b/"), ("string", None, f"a={NULL_FOLDER}/"), ("string", "", f"a={NULL_FOLDER}/"),
+        ("string", "a/b=c:d%e", "a=a%2Fb%3Dc%3Ad%25e/"), ("string", "\"#'*?\\{[]^", "a=%22%23%27%2A%3F%5C%7B%5B%5D%5E/"),
+        ("string", "}<>|é", "a=}<>|é/"), ("string", "\n\x7f\0", "a=%0A%7F%00/"), ("string", "..", "a=../"), ("boolean", True, "a=true/"),
+        ("boolean", False, "a=false/"), ("long", -5, "a=-5/"), ("date", dt.date(2013, 1, 1), "a=2013-01-01/"),
+        ("decimal(5,2)", Decimal("1.2"), "a=1.20/"), ("timestamp", dt.datetime(2013, 1, 1, tzinfo=dt.UTC), "a=2013-01-01 00%3A00%3A00/"),
+        ("timestamp_ntz", dt.datetime(2013, 1, 1, 2, 3, 4, 100_000), "a=2013-01-01 02%3A03%3A04.1/"), ("timestamp", 2**62, f"a=@{2**62}/"),
     ],
-)
+)  # fmt: skip
 def test_the_folders_that_spark_and_hive_would_write(type: str, value: Any, expected: str) -> None:
     """[PT2]"""
     assert folder(table(type), (1,), (encode(value, type),)) == expected
@@ -196,23 +186,13 @@ def test_the_exact_name_wins_and_the_order_is_the_callers() -> None:
 @pytest.mark.parametrize(
     ("type", "given_value", "wire"),
     [
-        ("date", "2013-01-01", "2013-01-01"),
-        ("date", dt.date(2013, 1, 1), "2013-01-01"),
-        ("date", None, None),
-        ("integer", "7", 7),
-        ("integer", " -7 ", -7),
-        ("integer", 7, 7),
-        ("boolean", "True", True),
-        ("string", " 7 ", " 7 "),
-        ("string", "", ""),
-        ("string", NULL_FOLDER, NULL_FOLDER),
-        ("decimal(5,2)", "1.2", "1.20"),
-        ("decimal(5,2)", 3, "3.00"),
-        ("timestamp", "2013-01-01T00:00:00Z", 1_356_998_400_000_000),
-        ("timestamp", "2013-01-01 01:00:00+01:00", 1_356_998_400_000_000),
+        ("date", "2013-01-01", "2013-01-01"), ("date", dt.date(2013, 1, 1), "2013-01-01"), ("date", None, None), ("integer", "7", 7),
+        ("integer", " -7 ", -7), ("integer", 7, 7), ("boolean", "True", True), ("string", " 7 ", " 7 "), ("string", "", ""),
+        ("string", NULL_FOLDER, NULL_FOLDER), ("decimal(5,2)", "1.2", "1.20"), ("decimal(5,2)", 3, "3.00"),
+        ("timestamp", "2013-01-01T00:00:00Z", 1_356_998_400_000_000), ("timestamp", "2013-01-01 01:00:00+01:00", 1_356_998_400_000_000),
         ("timestamp_ntz", "2013-01-01", 1_356_998_400_000_000),
     ],
-)
+)  # fmt: skip
 def test_what_a_static_partition_may_be(type: str, given_value: Any, wire: Any) -> None:
     """[PT3]"""
     found = parse_static(table(type), (1,), {"A": given_value})
@@ -222,25 +202,12 @@ def test_what_a_static_partition_may_be(type: str, given_value: Any, wire: Any) 
 @pytest.mark.parametrize(
     ("type", "given_value"),
     [
-        ("date", "2013-13-01"),
-        ("date", dt.datetime(2013, 1, 1)),
-        ("date", ""),
-        ("integer", "7.0"),
-        ("integer", 7.0),
-        ("integer", True),
-        ("integer", "2147483648"),
-        ("integer", "1_000"),
-        ("integer", "٧"),
-        ("boolean", "yes"),
-        ("boolean", 1),
-        ("string", 7),
-        ("decimal(5,2)", "1.234"),
-        ("decimal(5,2)", "NaN"),
-        ("decimal(5,2)", "x"),
-        ("timestamp", "2013-01-01"),
+        ("date", "2013-13-01"), ("date", dt.datetime(2013, 1, 1)), ("date", ""), ("integer", "7.0"), ("integer", 7.0), ("integer", True),
+        ("integer", "2147483648"), ("integer", "1_000"), ("integer", "٧"), ("boolean", "yes"), ("boolean", 1), ("string", 7),
+        ("decimal(5,2)", "1.234"), ("decimal(5,2)", "NaN"), ("decimal(5,2)", "x"), ("timestamp", "2013-01-01"),
         ("timestamp_ntz", "2013-01-01T00:00:00Z"),
     ],
-)
+)  # fmt: skip
 def test_a_static_partition_is_never_guessed(type: str, given_value: Any) -> None:
     """[PT3] A wrong guess overwrites another partition."""
     with pytest.raises(UsageError, match="'a'"):

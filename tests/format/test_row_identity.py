@@ -15,23 +15,16 @@ from manifestcommit.rows.read_changes import _keys, row_bytes
 
 INNER = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.string()))])
 KINDS: list[tuple[pa.DataType, list[Any]]] = [
-    (pa.null(), [None]),
-    (pa.bool_(), [None, True, False]),
-    (pa.int8(), [None, 0, 1, -1]),
-    (pa.int64(), [None, 0, 1, -1, 2**63 - 1]),
-    (pa.float32(), [None, 0.0, -0.0, math.nan, math.inf, -math.inf]),
-    (pa.float64(), [None, 0.0, -0.0, math.nan, 1.5, 5e-324]),
+    (pa.null(), [None]), (pa.bool_(), [None, True, False]), (pa.int8(), [None, 0, 1, -1]), (pa.int64(), [None, 0, 1, -1, 2**63 - 1]),
+    (pa.float32(), [None, 0.0, -0.0, math.nan, math.inf, -math.inf]), (pa.float64(), [None, 0.0, -0.0, math.nan, 1.5, 5e-324]),
     (pa.decimal128(38, 2), [None, Decimal("0.00"), Decimal("-1.00"), Decimal(10**35)]),
-    (pa.string(), [None, "", "a", "a\0", "\0", "é", "e\u0301", "null"]),
-    (pa.binary(), [None, b"", b"\0", b"\1", b"\0\0"]),
-    (pa.date32(), [None, 0, 1]),
-    (pa.timestamp("us", "UTC"), [None, 0, -1]),
-    (pa.duration("us"), [None, 0, 7]),
+    (pa.string(), [None, "", "a", "a\0", "\0", "é", "e\u0301", "null"]), (pa.binary(), [None, b"", b"\0", b"\1", b"\0\0"]),
+    (pa.date32(), [None, 0, 1]), (pa.timestamp("us", "UTC"), [None, 0, -1]), (pa.duration("us"), [None, 0, 7]),
     (pa.list_(pa.int32()), [None, [], [None], [0], [0, 0], [0, None]]),
     (pa.list_(pa.list_(pa.string())), [None, [], [[]], [None], [["a"], []], [[], ["a"]], [["a", ""]], [["", "a"]]]),
     (INNER, [None, {"a": None, "b": None}, {"a": None, "b": []}, {"a": 1, "b": [None]}, {"a": 1, "b": [""]}]),
     (pa.map_(pa.string(), pa.int64()), [None, [], [("a", None)], [("a", 1)], [("a", 1), ("b", 2)], [("b", 2), ("a", 1)]]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "values"), KINDS, ids=[str(kind) for kind, _ in KINDS])

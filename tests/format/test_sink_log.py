@@ -33,15 +33,10 @@ def test_only_the_first_line_has_what_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("url", "hadoop"),
     [
-        ("file:///a b", "file:///a b"),
-        ("/a b", "file:///a b"),
-        ("s3://b/k", "s3a://b/k"),
-        ("gs://b/k", "gs://b/k"),
-        ("abfs://c@a/k", "abfs://c@a/k"),
-        ("memory://a", None),
-        ("a", None),
+        ("file:///a b", "file:///a b"), ("/a b", "file:///a b"), ("s3://b/k", "s3a://b/k"), ("gs://b/k", "gs://b/k"),
+        ("abfs://c@a/k", "abfs://c@a/k"), ("memory://a", None), ("a", None),
     ],
-)
+)  # fmt: skip
 def test_urls_of_hadoop(url: str, hadoop: str | None) -> None:
     """[SP4]"""
     assert sink_log.hadoop_url(url) == hadoop

@@ -66,29 +66,14 @@ def test_the_names_of_files_and_of_users() -> None:
 @pytest.mark.parametrize(
     ("arrow", "expected"),
     [
-        (pa.uint8(), "short"),
-        (pa.uint16(), "integer"),
-        (pa.uint32(), "long"),
-        (pa.uint64(), "decimal(20,0)"),
-        (pa.float16(), "float"),
-        (pa.large_string(), "string"),
-        (pa.string_view(), "string"),
-        (pa.binary(16), "binary"),
-        (pa.large_binary(), "binary"),
-        (pa.binary_view(), "binary"),
-        (pa.dictionary(pa.int8(), pa.large_string()), "string"),
-        (pa.run_end_encoded(pa.int32(), pa.int64()), "long"),
-        (pa.date64(), "date"),
-        (pa.timestamp("ns"), "timestamp_ntz"),
-        (pa.timestamp("s", tz="Asia/Tokyo"), "timestamp"),
-        (pa.duration("ns"), DAY_TIME),
-        (pa.decimal256(38, 3), "decimal(38,3)"),
-        (pa.null(), "void"),
-        (pa.uuid(), "binary"),
-        (pa.json_(), "string"),
-        (pa.bool8(), "boolean"),
+        (pa.uint8(), "short"), (pa.uint16(), "integer"), (pa.uint32(), "long"), (pa.uint64(), "decimal(20,0)"), (pa.float16(), "float"),
+        (pa.large_string(), "string"), (pa.string_view(), "string"), (pa.binary(16), "binary"), (pa.large_binary(), "binary"),
+        (pa.binary_view(), "binary"), (pa.dictionary(pa.int8(), pa.large_string()), "string"),
+        (pa.run_end_encoded(pa.int32(), pa.int64()), "long"), (pa.date64(), "date"), (pa.timestamp("ns"), "timestamp_ntz"),
+        (pa.timestamp("s", tz="Asia/Tokyo"), "timestamp"), (pa.duration("ns"), DAY_TIME), (pa.decimal256(38, 3), "decimal(38,3)"),
+        (pa.null(), "void"), (pa.uuid(), "binary"), (pa.json_(), "string"), (pa.bool8(), "boolean"),
     ],
-)
+)  # fmt: skip
 def test_arrow_types_become_the_type_that_holds_their_values(arrow: pa.DataType, expected: str) -> None:
     """[SC2]"""
     assert from_arrow(pa.schema([("c", arrow)]), counter()) == column(expected)
@@ -108,19 +93,12 @@ def test_every_kind_of_list_becomes_an_array(nested: Any) -> None:
 @pytest.mark.parametrize(
     "arrow",
     [
-        pa.time32("s"),
-        pa.time64("ns"),
-        pa.month_day_nano_interval(),
-        pa.struct([]),
-        pa.decimal256(39, 0),
-        pa.decimal128(5, -2),
-        pa.decimal128(2, 5),
-        pa.sparse_union([pa.field("a", pa.int32())]),
-        pa.list_(pa.struct([pa.field("x", pa.time64("us"))])),
+        pa.time32("s"), pa.time64("ns"), pa.month_day_nano_interval(), pa.struct([]), pa.decimal256(39, 0), pa.decimal128(5, -2),
+        pa.decimal128(2, 5), pa.sparse_union([pa.field("a", pa.int32())]), pa.list_(pa.struct([pa.field("x", pa.time64("us"))])),
         pa.opaque(pa.int32(), "a", "b"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_no_reader_gets_back_is_refused_by_name(arrow: pa.DataType) -> None:
     """[SC2]"""
     with pytest.raises(UnsupportedTypeError, match="bad"):

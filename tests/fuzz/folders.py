@@ -93,12 +93,9 @@ def hostile_delta(place: Folder, dice: random.Random) -> None:
     commit = "\n".join(json.dumps(line) for line in mutate_document(_DELTA, dice) or ()).encode() if dice.random() < 0.7 else b""
     inner = dice.choice(["", "", "day=1/", "a b%/"])
     names = [
-        f"_delta_log/{0:020d}.json",
-        "_delta_log/_last_checkpoint",
-        "_delta_log/x",
-        ".hoodie/hoodie.properties",
+        f"_delta_log/{0:020d}.json", "_delta_log/_last_checkpoint", "_delta_log/x", ".hoodie/hoodie.properties",
         "metadata/v1.metadata.json",
-    ]
+    ]  # fmt: skip
     place.store.put(inner + dice.choice(names), dice.choice([commit, mutate_bytes(commit or b"x", dice), dice.randbytes(64)]))
 
 

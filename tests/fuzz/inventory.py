@@ -73,15 +73,11 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 # written.
 NOT_READ = frozenset(
     {
-        "catalog/clone.py:_Cloning._copy",
-        "log/manifests.py:create_own",
-        "commits/task_recovery.py:_is_there",
-        "log/table_context.py:_holds_parquet",
-        "rows/find.py:staged_rows",
-        "rows/row_change.py:_copied",
+        "catalog/clone.py:_Cloning._copy", "log/manifests.py:create_own", "commits/task_recovery.py:_is_there",
+        "log/table_context.py:_holds_parquet", "rows/find.py:staged_rows", "rows/row_change.py:_copied",
         "export/file_columns.py:put_shared",
     }
-)
+)  # fmt: skip
 
 
 def places() -> set[str]:

@@ -33,20 +33,11 @@ _RANGES: list[Any] = [
 ]
 _TYPES: list[Any] = [
     *(
-        "decimal(38,38)",
-        "decimal(1,0)",
-        "decimal(0,0)",
-        "date",
-        "timestamp",
-        "void",
-        "variant",
-        "binary",
-        "byte",
-        "boolean",
+        "decimal(38,38)", "decimal(1,0)", "decimal(0,0)", "date", "timestamp", "void", "variant", "binary", "byte", "boolean",
         "interval day",
     ),
     *({"type": "struct", "fields": []}, {"type": "array", "element": {}}, {"type": "map", "key": {}, "value": {}}, {"type": "struct"}),
-]
+]  # fmt: skip
 _POINTED: dict[str, list[Any]] = {
     **dict.fromkeys(("committed_at", "clock", "until", "prepared_at", "said", "modificationTime"), _TIMES),
     **dict.fromkeys(("min", "max", "partition", "lower", "upper", "start", "end", "seconds", "prepare_s"), _BOUNDS),

@@ -193,17 +193,10 @@ class _Place:
             mc.load(mc.sources.files(f"{landing.url}/in", settle="0s"), f"{landing.url}/t")
 
         return {
-            "load": load,
-            "adopt": lambda: mc.Table(self.folder.url).adopt(),
-            "rewritten": rewritten,
-            "add": lambda: add(self.data.url),
-            "add to none": lambda: add(self.new.url),
-            "add and replace": lambda: add(self.new.url, all_anew=True),
-            "rows": rows,
-            "task": ahead,
-            "task, by parts": by_parts,
-            "verify": lambda: [table.verify(deep=True) for table in taken()],
-        }
+            "load": load, "adopt": lambda: mc.Table(self.folder.url).adopt(), "rewritten": rewritten, "add": lambda: add(self.data.url),
+            "add to none": lambda: add(self.new.url), "add and replace": lambda: add(self.new.url, all_anew=True), "rows": rows,
+            "task": ahead, "task, by parts": by_parts, "verify": lambda: [table.verify(deep=True) for table in taken()],
+        }  # fmt: skip
 
 
 def _condition(table: mc.Table) -> pc.Expression:

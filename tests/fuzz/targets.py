@@ -7,7 +7,7 @@ which object is read where, and which of these targets covers it.
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -181,22 +181,14 @@ def hostile_manifest(table: Table, dice: random.Random) -> None:
     table.store.put(table.head, _packed(document))
 
 
-def hostile_prepared(table: Table, dice: random.Random) -> None:
-    """What a job hands to another process."""
-    name = object_names.prepared_name(table.prepared)
-    table.store.put(name, _broken(table.objects[name], dice))
+def hostile(names_of: Callable[[Table], Sequence[str]]) -> Callable[[Table, random.Random], None]:
+    """One of these compressed documents."""
 
+    def put(table: Table, dice: random.Random) -> None:
+        name = dice.choice(names_of(table))
+        table.store.put(name, _broken(table.objects[name], dice))
 
-def hostile_intent(table: Table, dice: random.Random) -> None:
-    """What a job asks others to carry."""
-    name = object_names.intent_name(table.published)
-    table.store.put(name, _broken(table.objects[name], dice))
-
-
-def hostile_task(table: Table, dice: random.Random) -> None:
-    """A task that a recoverable job has finished."""
-    name = dice.choice([name for name in table.objects if f"{table.recoverable}/task-" in name])
-    table.store.put(name, _broken(table.objects[name], dice))
+    return put
 
 
 def hostile_mark(table: Table, dice: random.Random) -> None:
@@ -245,17 +237,8 @@ def _put_beside(table: Table, name: str, dice: random.Random) -> None:
     """The content of an object, or none, under a name that is almost its own."""
     folder, _, own = name.rpartition("/")
     strange = [
-        "v9-0123456789abcdef-" + "0" * 32,
-        "v" + "9" * 19 + own[2:],
-        "%2e%2e",
-        "i-",
-        "TABLE-",
-        "é\u0301",
-        "x" * 200,
-        "\U0010ffff",
-        " ",
-        "=",
-    ]
+        "v9-0123456789abcdef-" + "0" * 32, "v" + "9" * 19 + own[2:], "%2e%2e", "i-", "TABLE-", "é\u0301", "x" * 200, "\U0010ffff", " ", "=",
+    ]  # fmt: skip
     at = dice.randrange(len(own) + 1)
     near = [own[:at] + dice.choice(["0", "9", "f", "-", ".", "٤", "\n", "%", "'"]) + own[at:], own[:at] + own[at + 1 :], own[:at], own * 2]
     other = dice.choice([*strange, *near, own.replace("0", "9"), own.upper()]) or "x"
@@ -265,18 +248,12 @@ def _put_beside(table: Table, name: str, dice: random.Random) -> None:
 
 
 HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
-    "head": hostile_head,
-    "bytes": hostile_bytes,
-    "manifest": hostile_manifest,
-    "prepared": hostile_prepared,
-    "intent": hostile_intent,
-    "task": hostile_task,
-    "mark": hostile_mark,
-    "marker": hostile_marker,
-    "hint": hostile_hint,
-    "claim": hostile_claim,
-    "names": hostile_names,
-}
+    "head": hostile_head, "bytes": hostile_bytes, "manifest": hostile_manifest,
+    "prepared": hostile(lambda table: [object_names.prepared_name(table.prepared)]),
+    "intent": hostile(lambda table: [object_names.intent_name(table.published)]),
+    "task": hostile(lambda table: [name for name in table.objects if f"{table.recoverable}/task-" in name]),
+    "mark": hostile_mark, "marker": hostile_marker, "hint": hostile_hint, "claim": hostile_claim, "names": hostile_names,
+}  # fmt: skip
 
 # Where these are hostile the table itself is sound, and has to stay so, whatever is committed on the way.
 SOUND = frozenset({"claim", "prepared", "intent", "task", "mark"})

@@ -13,15 +13,10 @@ import manifestcommit as mc
 
 KIND = pa.schema(
     [
-        ("id", pa.int64()),
-        ("day", pa.string()),
-        ("x", pa.float64()),
-        ("dec", pa.decimal128(9, 2)),
-        ("tags", pa.list_(pa.string())),
-        ("s", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float32()))])),
-        ("m", pa.map_(pa.string(), pa.int64())),
+        ("id", pa.int64()), ("day", pa.string()), ("x", pa.float64()), ("dec", pa.decimal128(9, 2)), ("tags", pa.list_(pa.string())),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float32()))])), ("m", pa.map_(pa.string(), pa.int64())),
     ]
-)
+)  # fmt: skip
 DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None, ""]
 XS = [math.nan, -0.0, 0.0, None, 1.5, math.inf]
 TAGS: list[Any] = [None, [], [None], ["a", ""], ["a"]]
@@ -33,16 +28,12 @@ def rows(*numbers: int | None) -> pa.Table:
     """One row with what is easily mistaken for each number, which is its id; the same number is the same row."""
     found = [
         {
-            "id": number,
-            "day": DAYS[(number or 0) % 5],
-            "x": XS[(number or 0) % 6],
-            "dec": None if number is None else Decimal(number).scaleb(-2),
-            "tags": TAGS[(number or 0) % 5],
-            "s": STRUCTS[(number or 0) % 4],
+            "id": number, "day": DAYS[(number or 0) % 5], "x": XS[(number or 0) % 6],
+            "dec": None if number is None else Decimal(number).scaleb(-2), "tags": TAGS[(number or 0) % 5], "s": STRUCTS[(number or 0) % 4],
             "m": MAPS[(number or 0) % 4],
         }
         for number in numbers
-    ]
+    ]  # fmt: skip
     return pa.Table.from_pylist(found, schema=KIND)
 
 

@@ -25,14 +25,10 @@ class StoreClock:
 
 
 CLOCKS: dict[str, Callable[[float], float]] = {
-    "right": lambda modified: modified,
-    "ahead": lambda modified: modified + 36_000,
-    "behind": lambda modified: modified - 36_000,
-    "silent": lambda modified: 0.0,
-    "whole seconds": lambda modified: float(int(modified)),
-    "backwards": lambda modified: 4e9 - modified,
+    "right": lambda modified: modified, "ahead": lambda modified: modified + 36_000, "behind": lambda modified: modified - 36_000,
+    "silent": lambda modified: 0.0, "whole seconds": lambda modified: float(int(modified)), "backwards": lambda modified: 4e9 - modified,
     "mad": lambda modified: (modified * 1e6 % 97) * 1e8,
-}
+}  # fmt: skip
 
 
 DAY_S = 86_400

@@ -68,20 +68,10 @@ def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Ta
 
 
 CONDITIONS = [
-    "id = 3 OR id = 13",
-    "NOT (id IN (1, 2, NULL))",
-    "id IN (1, 2, 25, NULL)",
-    "x > 1",
-    "NOT (x <= 0)",
-    "text = 'it''s'",
-    "text LIKE 'é%'",
-    "dec >= 0.15 AND text IS NOT NULL",
-    "day IS NULL AND id < 25",
-    "day = 'k=v#x?' OR text = ''",
-    "day IN ('a b%20', '')",
-    "length(text) > 3",
-    "day = '''\"ü漢+' AND NOT (x = 3.0)",
-]
+    "id = 3 OR id = 13", "NOT (id IN (1, 2, NULL))", "id IN (1, 2, 25, NULL)", "x > 1", "NOT (x <= 0)", "text = 'it''s'", "text LIKE 'é%'",
+    "dec >= 0.15 AND text IS NOT NULL", "day IS NULL AND id < 25", "day = 'k=v#x?' OR text = ''", "day IN ('a b%20', '')",
+    "length(text) > 3", "day = '''\"ü漢+' AND NOT (x = 3.0)",
+]  # fmt: skip
 
 
 def changed(ids: list[int | None], day: str | None = "k=v#x?") -> pa.Table:
@@ -89,13 +79,10 @@ def changed(ids: list[int | None], day: str | None = "k=v#x?") -> pa.Table:
     count = len(ids)
     return pa.table(
         {
-            "day": pa.array([day] * count, pa.string()),
-            "id": pa.array(ids, pa.int64()),
-            "x": pa.array([NAN] * count, pa.float64()),
-            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)),
-            "text": pa.array([f"new {each}" for each in ids], pa.string()),
+            "day": pa.array([day] * count, pa.string()), "id": pa.array(ids, pa.int64()), "x": pa.array([NAN] * count, pa.float64()),
+            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)), "text": pa.array([f"new {each}" for each in ids], pa.string()),
         }
-    )
+    )  # fmt: skip
 
 
 def merged(target: pa.Table, source: pa.Table, on: list[str], matched: str | None, unmatched: str | None) -> list[str]:
@@ -120,13 +107,9 @@ def merged(target: pa.Table, source: pa.Table, on: list[str], matched: str | Non
 
 
 MERGES: list[tuple[str, list[str], str | None, str | None]] = [
-    ("partitioned", ["id"], "update", "insert"),
-    ("partitioned", ["day", "id"], "delete", None),
-    ("plain", ["ID"], None, "insert"),
-    ("plain", ["id"], "update", None),
-    ("plain", ["id", "day"], "delete", "insert"),
-    ("partitioned", ["day", "id"], "update", "insert"),
-]
+    ("partitioned", ["id"], "update", "insert"), ("partitioned", ["day", "id"], "delete", None), ("plain", ["ID"], None, "insert"),
+    ("plain", ["id"], "update", None), ("plain", ["id", "day"], "delete", "insert"), ("partitioned", ["day", "id"], "update", "insert"),
+]  # fmt: skip
 
 # What a merge by clauses takes, and for each case the arguments of `Table.merge` and the same in DuckDB's SQL.
 SOURCE = pa.table(

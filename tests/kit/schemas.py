@@ -13,28 +13,8 @@ from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field
 from manifestcommit.format.values import Conformer
 
 HOSTILE_NAMES = [
-    "a b",
-    "%41",
-    "a+b",
-    "a=b",
-    "#",
-    "'",
-    '"',
-    "`",
-    "a.b",
-    "été",
-    "日本",
-    "🦆",
-    "..",
-    "_x",
-    ".x",
-    "\\",
-    "/",
-    "{",
-    " ",
-    "\t",
-    "Ω",
-]
+    "a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "_x", ".x", "\\", "/", "{", " ", "\t", "Ω",
+]  # fmt: skip
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 
 names = st.sampled_from(HOSTILE_NAMES) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
@@ -58,11 +38,6 @@ def struct_of(*fields: Field) -> StructType:
 def counter() -> Callable[[], int]:
     """Ids 1, 2, 3, …"""
     return itertools.count(1).__next__
-
-
-def field_types(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[FieldType]:
-    """Types nested a few levels deep; ids are all 1 until `schemas` numbers them."""
-    return st.recursive(leaf, lambda inner: _nested(inner, name), max_leaves=4)
 
 
 def _nested(inner: st.SearchStrategy[FieldType], name: st.SearchStrategy[str]) -> st.SearchStrategy[FieldType]:
@@ -92,8 +67,8 @@ def numbered(fields: tuple[Field, ...]) -> Schema:
 
 
 def schemas(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[Schema]:
-    """Valid schemas."""
-    return struct_fields(field_types(leaf, name), name).map(numbered)
+    """Valid schemas, with types nested a few levels deep."""
+    return struct_fields(st.recursive(leaf, lambda inner: _nested(inner, name), max_leaves=4), name).map(numbered)
 
 
 def values(type: str) -> st.SearchStrategy[Any]:
@@ -107,15 +82,12 @@ def values(type: str) -> st.SearchStrategy[Any]:
         digits = st.integers(-(10**precision) + 1, 10**precision - 1)
         return digits.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
     return {
-        "boolean": st.booleans(),
-        "float": st.floats(width=32),
-        "double": st.floats(),
-        "string": st.text(st.characters(exclude_categories=["Cs"])),
-        "binary": st.binary(),
+        "boolean": st.booleans(), "float": st.floats(width=32), "double": st.floats(),
+        "string": st.text(st.characters(exclude_categories=["Cs"])), "binary": st.binary(),
         "date": st.dates() | st.integers(-(2**31), -800_000),
         "timestamp": st.datetimes(timezones=st.just(dt.UTC)) | st.integers(2**62, 2**63 - 1),
         "timestamp_ntz": st.datetimes() | st.integers(-(2**63), -(2**62)),
-    }[type]
+    }[type]  # fmt: skip
 
 
 typed_values = single_value_types.flatmap(lambda type: st.tuples(st.just(type), st.none() | values(type)))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+import manifestcommit as mc
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Write
 from manifestcommit.format.snapshot import Commit, Snapshot
@@ -96,6 +97,19 @@ def write(
         job.write(data, partition_by=partition_by, merge_schema=merge_schema)
     assert job.outcome is not None
     return job.outcome
+
+
+def job_with(store: Store, data: pa.Table, *, key: str | None = None, fingerprint: str | None = None, **options: Any) -> Job:
+    """A job that has written these rows."""
+    job = begin(store, key, fingerprint)
+    job.write(data, **options)
+    return job
+
+
+def table_with(data: Any, root: Any, **options: Any) -> mc.Table:
+    """The table at the root, once these rows are written to it."""
+    mc.write(data, root, **options)
+    return mc.Table(root)
 
 
 def write_each(store: Store, ids: Iterable[int]) -> None:

@@ -52,19 +52,13 @@ def utc(*moment: int) -> dt.datetime:
 
 # Few values of each kind, so that filters hit and bounds meet: those at which something could go wrong.
 VALUES: dict[str, list[Any]] = {
-    "p": ["", "a", "a b%=", "é"],
-    "day": [dt.date(1, 1, 1), dt.date(2013, 1, 1), dt.date(9999, 12, 31)],
-    "i": [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1],
-    "x": [-math.inf, -0.0, 0.1, math.inf, math.nan],
-    "f": [-0.0, 0.5, 16777216.0],
-    "n": [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89")],
-    "s": ["", "a", "a" * 64, "a" * 63 + "b", "é", "\U0010ffff" * 64],
-    "b": [False, True],
-    "t": [utc(1, 1, 1), utc(1969, 12, 31, 23, 59, 59, 999_999), utc(9999, 12, 31)],
-    "z": [dt.datetime(1, 1, 1), dt.datetime(2013, 1, 1), dt.datetime(9999, 12, 31)],
-    "raw": [b"", b"\x00", b"\xff" * 64],
+    "p": ["", "a", "a b%=", "é"], "day": [dt.date(1, 1, 1), dt.date(2013, 1, 1), dt.date(9999, 12, 31)],
+    "i": [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1], "x": [-math.inf, -0.0, 0.1, math.inf, math.nan], "f": [-0.0, 0.5, 16777216.0],
+    "n": [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89")], "s": ["", "a", "a" * 64, "a" * 63 + "b", "é", "\U0010ffff" * 64],
+    "b": [False, True], "t": [utc(1, 1, 1), utc(1969, 12, 31, 23, 59, 59, 999_999), utc(9999, 12, 31)],
+    "z": [dt.datetime(1, 1, 1), dt.datetime(2013, 1, 1), dt.datetime(9999, 12, 31)], "raw": [b"", b"\x00", b"\xff" * 64],
     "h": [-(2**15), 0, 2**15 - 1],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -180,14 +174,11 @@ KNOWN = ColumnStats(nulls=0, nans=0, min=0.0, max=9.0)
 @pytest.mark.parametrize(
     ("unknown", "predicate"),
     [
-        ({"min": None}, Compare(op="<", column=("x",), value=-5.0)),
-        ({"max": None}, Compare(op=">", column=("x",), value=100.0)),
-        ({"nulls": None}, IsNull(column=("x",))),
-        ({"nulls": 1}, IsNull(column=("x",))),
-        ({"nans": None}, IsNan(column=("x",))),
+        ({"min": None}, Compare(op="<", column=("x",), value=-5.0)), ({"max": None}, Compare(op=">", column=("x",), value=100.0)),
+        ({"nulls": None}, IsNull(column=("x",))), ({"nulls": 1}, IsNull(column=("x",))), ({"nans": None}, IsNan(column=("x",))),
         ({"nans": 1}, IsNan(column=("x",))),
     ],
-)
+)  # fmt: skip
 def test_what_one_entry_does_not_know_is_not_known_of_its_row_group(unknown: dict[str, Any], predicate: Predicate) -> None:
     """Its neighbour's bound says nothing about it; the other row groups are not even read. [RD12]"""
     stats = [KNOWN, msgspec.structs.replace(KNOWN, **unknown), KNOWN, KNOWN]
@@ -407,17 +398,11 @@ def _footer(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
 @pytest.mark.parametrize(
     "change",
     [
-        _footer(digest="sha256:" + "0" * 64),
-        _footer(bytes=8),
-        _footer(bytes=100),
-        _footer(bytes=10**9),
-        _replaced(files=11),
-        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes - 1),
-        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes + 1),
-        _replaced(bytes=2**40),
-        _replaced(path=f"{object_names.MANIFESTS}{JOB}-missing.parquet"),
+        _footer(digest="sha256:" + "0" * 64), _footer(bytes=8), _footer(bytes=100), _footer(bytes=10**9), _replaced(files=11),
+        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes - 1), lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes + 1),
+        _replaced(bytes=2**40), _replaced(path=f"{object_names.MANIFESTS}{JOB}-missing.parquet"),
     ],
-)
+)  # fmt: skip
 def test_a_false_reference_is_damage(change: Callable[[ManifestRef], ManifestRef]) -> None:
     """[OB4] [OB14] [RD11]"""
     session, snapshot = listed(numbered(12))

@@ -18,21 +18,11 @@ PROPERTY = "EveryoneIsDone"  # what must come to pass, where a run is fair
 
 # A feature is there where a plan uses one of these words, or where the bounds of the run let it be.
 FEATURES: Mapping[str, str] = {
-    "keys": r"\bKeyed\(",
-    "watermarks": r"\bAdvancing\(",
-    "overwrite": r"\bOverwrite\b",
-    "replace": r"\bReplace\b",
-    "rollback": r"\bRollback\b",
-    "rewind": r"\b(Rewind|Forget)\b",
-    "streams": r"\bBatch\(",
-    "tags": r"\bTag\b",
-    "gc": r"Gc\b",
-    "two gcs": r"\b\w*Gc\b.*\b\w*Gc\b",
-    "readers": r"\bRead\b",
-    "two processes": r"\bFinish\(",
-    "giving up": r"\bGiveUp\(",
+    "keys": r"\bKeyed\(", "watermarks": r"\bAdvancing\(", "overwrite": r"\bOverwrite\b", "replace": r"\bReplace\b",
+    "rollback": r"\bRollback\b", "rewind": r"\b(Rewind|Forget)\b", "streams": r"\bBatch\(", "tags": r"\bTag\b", "gc": r"Gc\b",
+    "two gcs": r"\b\w*Gc\b.*\b\w*Gc\b", "readers": r"\bRead\b", "two processes": r"\bFinish\(", "giving up": r"\bGiveUp\(",
     "recovery": r"\bRerun\(",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +81,13 @@ def _run(told: Mapping[str, object], *, expect: str | None) -> Run:
     assert isinstance(off, list)
     sizes: tuple[Size, ...] = ("large",) if told.get("large_only") else ("test", "large")
     return Run(
-        name=str(told["name"]),
-        why=str(told["why"]),
-        module=str(told.get("module", "Table")),
-        plans={"test": plans, "large": {**plans, **large.get("plans", {})}},
-        helping=bool(told.get("helping", False)),
-        declared=bool(told.get("declared", True)),
-        wide=bool(told.get("wide", False)),
-        one_by_one=bool(told.get("one_by_one", False)),
-        off=tuple(off),
-        expect=expect,
-        guide=str(told.get("guide", "TRUE")),
+        name=str(told["name"]), why=str(told["why"]), module=str(told.get("module", "Table")),
+        plans={"test": plans, "large": {**plans, **large.get("plans", {})}}, helping=bool(told.get("helping", False)),
+        declared=bool(told.get("declared", True)), wide=bool(told.get("wide", False)), one_by_one=bool(told.get("one_by_one", False)),
+        off=tuple(off), expect=expect, guide=str(told.get("guide", "TRUE")),
         versions={"test": versions, "large": int(large.get("versions", versions))},
-        lost={"test": lost, "large": int(large.get("lost", lost))},
-        sizes=sizes,
-        fair=bool(told.get("fair", False)),
-    )
+        lost={"test": lost, "large": int(large.get("lost", lost))}, sizes=sizes, fair=bool(told.get("fair", False)),
+    )  # fmt: skip
 
 
 def module_of(run: Run, size: Size) -> str:
@@ -121,13 +102,9 @@ def settings_of(run: Run, size: Size) -> str:
     constants = {"MaxVersion": str(run.versions[size]), "Gone": "Gone"}
     if run.module == "Table":
         constants |= {
-            "MaxLost": str(run.lost[size]),
-            "Helping": _truth(run.helping),
-            "Declared": _truth(run.declared),
-            "Wide": _truth(run.wide),
-            "OneByOne": _truth(run.one_by_one),
-            "Stands": "Stands",
-        }
+            "MaxLost": str(run.lost[size]), "Helping": _truth(run.helping), "Declared": _truth(run.declared), "Wide": _truth(run.wide),
+            "OneByOne": _truth(run.one_by_one), "Stands": "Stands",
+        }  # fmt: skip
     lines = [f"SPECIFICATION {'FairSpec' if run.fair else 'Spec'}", "CONSTANTS"]
     lines += [f"    {name} = {value}" for name, value in constants.items()]
     lines += ["    Plan <- Plans", "    Off <- RulesOff"]

@@ -99,13 +99,9 @@ def _quick_start() -> list[str]:
     archive = Path(_classes().name, "tlc.jsa")
     how = "-XX:SharedArchiveFile" if archive.exists() else "-XX:ArchiveClassesAtExit"
     return [
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        "-XX:TieredStopAtLevel=1",
-        f"{how}={archive}",
-        "-Xshare:auto",
-        "-Xlog:cds=off",
+        "-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", f"{how}={archive}", "-Xshare:auto", "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
-    ]
+    ]  # fmt: skip
 
 
 def _run_tlc(folder: str, *, small: bool) -> str:
@@ -127,11 +123,7 @@ def _verdict(run: Run, size: Size, said: str, seconds: float) -> Verdict:
         raise ModelError(f"{run.name}: TLC came to no verdict:\n{said[-4000:]}")
     steps = [int(number) for number in _STEP.findall(said)]
     return Verdict(
-        run=run,
-        size=size,
-        violated=violated,
-        states=int(found[2].replace(",", "")),
-        depth=max(steps, default=0) if violated else int(depth[1]) if depth else 0,
-        seconds=seconds,
+        run=run, size=size, violated=violated, states=int(found[2].replace(",", "")),
+        depth=max(steps, default=0) if violated else int(depth[1]) if depth else 0, seconds=seconds,
         trace=said[said.find("State 1:") :] if violated else "",
-    )
+    )  # fmt: skip

@@ -85,15 +85,9 @@ def _tell(given: argparse.Namespace, verdict: Verdict, said: str) -> None:
 
 def _document(each: Mutant) -> dict[str, object]:
     return {
-        "name": each.name,
-        "why": each.why,
-        "clauses": list(each.clauses),
-        "invariant": each.invariant or None,
-        "files": list(each.files),
-        "tests": list(each.tests),
-        "theme": each.theme or None,
-        "needs": each.needs or None,
-    }
+        "name": each.name, "why": each.why, "clauses": list(each.clauses), "invariant": each.invariant or None, "files": list(each.files),
+        "tests": list(each.tests), "theme": each.theme or None, "needs": each.needs or None,
+    }  # fmt: skip
 
 
 def recorded() -> dict[str, dict[str, object]]:

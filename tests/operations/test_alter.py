@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import SetBudgets, rounds
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -64,8 +65,7 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
     """[SC4] [SC5]"""
     mc.write(pa.table({"id": [1]}), root)
     mc.write(pa.table({"id": [2], "s": ["x"], "n": [{"a": 1, "b": [1.5]}]}), root, merge_schema=True)
-    mc.write(pa.table({"id": [3]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [3]}), root)
     check(table, [{"id": 1, "s": None, "n": None}, {"id": 2, "s": "x", "n": {"a": 1, "b": [1.5]}}, {"id": 3, "s": None, "n": None}])
     check(table, [{"id": 1}], version=2)
     assert table.files(filter=pc.field("s").is_null()).num_rows == 2 or table.files(filter=pc.field("s").is_null()).num_rows == 3
@@ -76,8 +76,7 @@ def test_merging_adds_columns_which_are_null_in_old_rows(root: Path) -> None:
 def test_a_partition_column_can_be_widened_and_renamed(root: Path) -> None:
     """Its folders stay, its values are the same, overwrites and filters find them. [SC5] [SC6] [PT2]"""
     mc.write(pa.table({"id": [1, 2], "p": pa.array([7, None], pa.int8())}), root, partition_by="p")
-    mc.write(pa.table({"id": [3], "p": pa.array([2**40], pa.int64())}), root, merge_schema=True)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [3], "p": pa.array([2**40], pa.int64())}), root, merge_schema=True)
     table.rename_column("p", "part")
     mc.write(pa.table({"id": [4], "part": pa.array([7], pa.int64())}), root)
     check(table, [{"id": 1, "part": 7}, {"id": 2, "part": None}, {"id": 3, "part": 2**40}, {"id": 4, "part": 7}])
@@ -164,8 +163,7 @@ def test_filters_and_columns_name_what_users_see(renamed: mc.Table, name: str) -
 
 def test_a_name_may_change_in_case_only(root: Path) -> None:
     """[SC6]"""
-    mc.write(pa.table({"id": [1], "a": [10]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1], "a": [10]}), root)
     table.rename_column("a", "A")
     check(table, [{"id": 1, "A": 10}])
 
@@ -175,8 +173,7 @@ def test_a_name_may_change_in_case_only(root: Path) -> None:
 def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.DataType) -> None:
     """Neither by add_column nor by merging; not in rows, not in filters, not in bounds. [SC6] [SC1]"""
     value = {pa.int64(): 99, pa.string(): "x"}.get(kind, [1])
-    mc.write(pa.table({"id": [1], "a": [10]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1], "a": [10]}), root)
     table.drop_column("a")
     check(table, [{"id": 1}])
     mc.write(pa.table({"id": [2]}), root)
@@ -212,8 +209,7 @@ def test_a_dropped_column_does_not_come_back_with_its_name(root: Path, kind: pa.
 )
 def test_a_change_that_no_table_can_take_is_refused(root: Path, change: Callable[[mc.Table], Any], message: str) -> None:
     """Nothing is committed; the message names the column. [SC1] [SC2] [SC6]"""
-    mc.write(pa.table({"id": [1], "p": ["x"], "v": [1]}), root, partition_by="p")
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1], "p": ["x"], "v": [1]}), root, partition_by="p")
     with pytest.raises((mc.errors.UsageError, mc.errors.SchemaMismatchError), match=message):
         change(table)
     assert table.snapshot().version == 2
@@ -221,8 +217,7 @@ def test_a_change_that_no_table_can_take_is_refused(root: Path, change: Callable
 
 def test_columns_are_added_by_every_spelling_of_a_type(root: Path) -> None:
     """[SC2]"""
-    mc.write(pa.table({"id": [1]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1]}), root)
     table.add_column("a", "decimal(5,2)")
     table.add_column("b", pa.decimal128(5, 2))
     table.add_column("c", pa.list_(pa.struct([("x", pa.int64()), ("y", pa.map_(pa.string(), pa.date32()))])))
@@ -324,16 +319,14 @@ assert dataset.head(1, batch_size=10).num_rows == 1
 @pytest.mark.parametrize("time", range(2))  # what a race decides may go well once
 def test_a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end(root: Path, tmp_path: Path, time: int) -> None:
     """The rest is not read ahead while the interpreter ends: no abort, no hang. [RD2]"""
-    mc.write(pa.table({"id": range(100_000), "u": range(100_000)}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": range(100_000), "u": range(100_000)}), root)
     table.rename_column("u", "w")
     _run(BROKEN_OFF_READS, table, tmp_path / "copy")
 
 
 def test_reading_one_column_of_a_renamed_table_reads_only_that_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A renaming does not make every later query read the whole table. [RD7]"""
-    mc.write(pa.table({"id": [1], "a": [10], "huge": ["x" * 100]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1], "a": [10], "huge": ["x" * 100]}), root)
     table.rename_column("a", "b")
     dataset = table.dataset()
     asked: list[Any] = []
@@ -394,8 +387,7 @@ def test_any_sequence_of_changes_shows_what_a_model_of_columns_shows(steps: list
     """Writes that merge, renamings, drops and additions in any order: each value stays with its column. [SC4]-[SC6] [RD7]"""
     root = f"memory://evolution/{next(_counter)}"
     model = _Model()
-    mc.write(pa.table({"id": pa.array([], pa.int64())}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": pa.array([], pa.int64())}), root)
     for step in steps:
         _step(table, root, model, *step)
     dataset = table.dataset()
@@ -433,8 +425,7 @@ def _step(table: mc.Table, root: str, model: _Model, kind: str, given: Any) -> N
 def test_members_of_structs_are_added_and_widened_by_their_paths(root: Path) -> None:
     """A column called `s.a` comes before the member a of s. [SC5] [SC6]"""
     inner = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.int8())])))])
-    mc.write(pa.table({"id": [1], "s": pa.array([{"a": 1, "l": [{"x": 2}]}], inner), "S.A": ["own"]}), root)
-    table = mc.Table(root)
+    table = table_with(pa.table({"id": [1], "s": pa.array([{"a": 1, "l": [{"x": 2}]}], inner), "S.A": ["own"]}), root)
     table.add_column("s.b", "string")
     table.add_column("s.l.element.y", "int")
     table.widen_column("S.L.element.x", "long")

@@ -143,8 +143,7 @@ def test_a_plan_says_what_would_go_and_touches_nothing(root: str) -> None:
     told = {each["name"] for each in plan.to_pylist() if each["action"] == "delete"}
     mc.gc(root, foreign=True, **HARSH)
     assert before.keys() - files(root) == told and "notes é.csv" in told
-    left = mc.Table(root).plan_gc(grace="1h")
-    assert left.num_rows == 0
+    assert mc.Table(root).plan_gc(grace="1h").num_rows == 0
 
 
 def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
@@ -171,16 +170,10 @@ def test_gc_by_another_spelling_of_the_root_deletes_nothing_that_is_live(root: s
     monkeypatch.chdir(os.path.dirname(root))
     os.symlink(root, "a link")
     spellings: list[Any] = [
-        Path(root),
-        f"{root}/",
-        f"file://{root}",
-        os.path.basename(root),
-        f"{root}/../{os.path.basename(root)}",
-        "a link",
-    ]
+        Path(root), f"{root}/", f"file://{root}", os.path.basename(root), f"{root}/../{os.path.basename(root)}", "a link",
+    ]  # fmt: skip
     for spelling in spellings:
-        report = mc.gc(spelling, foreign=True, **HARSH)
-        assert isinstance(report, mc.GcReport) and ids(root) == [3]
+        assert isinstance(mc.gc(spelling, foreign=True, **HARSH), mc.GcReport) and ids(root) == [3]
         mc.write(rows([4], day=DAY), spelling, mode="overwrite")
         mc.write(rows([3], day="x"), root, mode="overwrite")
     assert sum(name.endswith(".parquet") for name in files(root)) == 3, "the head's, and two that were replaced a moment ago"
@@ -451,8 +444,7 @@ def test_keys_stay_while_they_are_young_however_many(table: mc.Table, clock: Clo
     report = table.gc(grace="0s", keep_for="0s", keep_keys=2, keep_keys_for="5d")
     assert report.keys_forgotten == 8
     for day in range(12):
-        again = mc.write(ROW, table.url, key=f"day {day}")
-        assert again.already_committed == (day >= report.keys_forgotten), day
+        assert mc.write(ROW, table.url, key=f"day {day}").already_committed == (day >= report.keys_forgotten), day
     assert table.verify(deep=True).is_sound
 
 

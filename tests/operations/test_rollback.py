@@ -151,8 +151,7 @@ def test_columns_go_back_and_can_come_again(store: MemoryStore) -> None:
     """[CF13] [SC6]"""
     own = session(store)
     write(store, pa.table({"id": [100], "day": [DAY], "more é": ["x"]}), merge_schema=True)
-    table = alter.edit_schema(own, lambda schema, _: mc.format.evolution.rename_column(schema, "id", "number"))
-    assert table.committed
+    assert alter.edit_schema(own, lambda schema, _: mc.format.evolution.rename_column(schema, "id", "number")).committed
     outcome = back(store, 4)
     assert [field.name for field in open_head(store).snapshot.schema.fields] == ["id", "day"]
     assert outcome.committed and read_ids(store) == list(range(30))

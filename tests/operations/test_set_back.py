@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.faults.test_helping import carry, put_intent, resolve
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, read_ids, rows, session, write
+from tests.kit.tables import begin, change_of, check_table, job_with, key_version, memory, positions, read_ids, rows, session, write
 from tests.kit.undo import rewind, rollback
 from tests.protocol.test_stream_batches import NAME, commit_batch
 
@@ -45,8 +45,7 @@ def store(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> MemoryStor
 
 def open_job(store: Store, number: int, key: str | None, start: int | str | None, end: int | str, source: str = SOURCE) -> mc.Job:
     """A job in flight with one row and one advance."""
-    job = begin(store, key)
-    job.write(rows([number]))
+    job = job_with(store, rows([number]), key=key)
     job.advance(source, start, end)
     return job
 
@@ -113,8 +112,7 @@ def test_a_twin_that_began_before_never_commits_what_was_set_back(store: MemoryS
 def test_a_stale_job_without_advances_does_not_take_the_key_of_the_rerun(store: MemoryStore, how: str) -> None:
     """[KY7]"""
     before = open_head(store).version
-    job = begin(store, "K")
-    job.write(rows([10]))
+    job = job_with(store, rows([10]), key="K")
     finish: Finish = {"directly": directly, "prepared": prepared, "carried": carried}[how]
     if how == "prepared":
         job.prepare()
@@ -130,8 +128,7 @@ def test_a_stale_job_without_advances_does_not_take_the_key_of_the_rerun(store: 
 
 def test_a_key_that_a_rewind_dropped_is_for_jobs_that_begin_afterwards(store: MemoryStore) -> None:
     """Also where the stale job advances nothing. [KY7] [WM5]"""
-    job = begin(store, "K")
-    job.write(rows([10]))
+    job = job_with(store, rows([10]), key="K")
     write(store, rows([11]), key="K", watermarks={SOURCE: (0, 2)})
     set_back(store, "rewind", 0, 0)
     with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule == "key_was_set_back"):
@@ -141,8 +138,7 @@ def test_a_key_that_a_rewind_dropped_is_for_jobs_that_begin_afterwards(store: Me
 def test_the_memory_of_a_dropped_key_outlives_a_second_rollback(store: MemoryStore) -> None:
     """The first rollback dropped the key; the second one goes back to before the first. [KY7]"""
     before = open_head(store).version
-    job = begin(store, "K")
-    job.write(rows([10]))
+    job = job_with(store, rows([10]), key="K")
     write(store, rows([11]), key="K")
     assert rollback(session(store), before, reason="x").committed
     write(store, rows([13]), key="other")
@@ -158,8 +154,7 @@ def test_a_second_rollback_refuses_no_job_that_began_after_the_first(store: Memo
     before = open_head(store).version
     write(store, rows([11]), key="K é")
     assert rollback(session(store), before, reason="x").dropped_keys == ("K é",)
-    job = begin(store, "K é")
-    job.write(rows([12]))
+    job = job_with(store, rows([12]), key="K é")
     assert rollback(session(store), before, reason="x").dropped_keys == ()
     assert job.commit().kind == "committed"
     assert read_ids(store) == [1, 12]
@@ -246,8 +241,7 @@ def test_a_job_that_began_right_before_a_rewind_is_refused_whatever_comes_then(s
 def test_gc_keeps_a_dropped_key_while_a_job_from_before_can_commit(store: MemoryStore) -> None:
     """[KY7]"""
     birth = open_head(store).version
-    job = begin(store, "K")
-    job.write(rows([10]))
+    job = job_with(store, rows([10]), key="K")
     write(store, rows([11]), key="K")
     assert rollback(session(store), birth, reason="x").committed
     move_fence(store, birth)
@@ -282,8 +276,7 @@ def test_a_batch_that_was_planned_before_a_rollback_is_refused(then: str) -> Non
     for batch in range(3):
         assert commit_batch(store, batch).kind == "committed"
     before = open_head(store).version
-    stale = begin(store)
-    stale.write(rows([33]))
+    stale = job_with(store, rows([33]))
     stale.take_batch(StreamBatch(name=NAME, query="q1", batch=3))
     commit_batch(store, 3)
     assert rollback(session(store), before, reason="x").committed
@@ -308,8 +301,7 @@ def test_a_batch_is_refused_whatever_the_names_under_which_its_query_has_committ
     versions = {
         number: commit_batch(store, number, name=name).version for number, name in ((3, "a"), (4, "b"), (5, "a")) if number <= back_to + 1
     }
-    job = begin(store)
-    job.write(rows([100 + back_to]))
+    job = job_with(store, rows([100 + back_to]))
     job.take_batch(StreamBatch(name="c", query="q1", batch=back_to + 1))
     stale = msgspec.structs.replace(change_of(job), birth=versions[back_to])
     made = rollback(session(store), versions[back_to], reason="x").version
@@ -325,8 +317,7 @@ def test_a_batch_of_the_same_number_that_another_plan_made_is_not_what_the_next_
     before, first = (commit_batch(store, batch, id=batch).version for batch in range(2))
     assert rollback(session(store), before, reason="x").committed
     assert commit_batch(store, 1, id=10).committed
-    stale = begin(store)
-    stale.write(rows([20]))
+    stale = job_with(store, rows([20]))
     stale.take_batch(StreamBatch(name=NAME, query="q1", batch=2))
     assert rollback(session(store), first, reason="x").committed
     refused = stale.commit_now()

@@ -69,8 +69,7 @@ def test_every_reader_reads_by_it(tmp_path: Path) -> None:
     table = mc.Table(tmp_path / "t")
     for number in range(3):
         mc.write(rows([number]), table.url)
-    outcome = table.tag(NAME, 3)
-    assert outcome.version == 5
+    assert table.tag(NAME, 3).version == 5
     assert table.snapshot(tag=NAME).version == 3 and table.files(tag=NAME).num_rows == 2
     assert sorted(table.dataset(tag=NAME).to_table().column("id").to_pylist()) == [0, 1]
     assert table.describe()["tags"] == {NAME: {"version": 3, "until": None}}

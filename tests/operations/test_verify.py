@@ -229,18 +229,13 @@ def test_of_any_history_nothing_is_found_and_one_blow_is_found_by_name(steps: li
     else:
         content[at % len(content)] ^= 1 << bit
         store.put(name, bytes(content))
-    if open_head_version(store) == 0:
+    if len(list_above(store, 0).versions) == 0:
         return  # it had one version, and that is deleted
     report = verify(session(store), deep=True)
     if is_head and blow == "delete":  # nothing but the hint, or a job born since, tells of it
         assert {object_names.HINT, name} & {each.object for each in report.findings}
     else:
         assert name in {found for _, found in damaged(report)}, (blow, report.findings)
-
-
-def open_head_version(store: MemoryStore) -> int:
-    """How many versions there are."""
-    return len(list_above(store, 0).versions)
 
 
 @pytest.mark.parametrize("spills", [False, True])

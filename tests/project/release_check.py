@@ -22,24 +22,10 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 IN_WHEEL = ["manifestcommit/py.typed", "manifestcommit/__init__.py", "manifestcommit/cli/main.py", "pyspark_manifestcommit/__init__.py"]
 IN_SDIST = [
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "RELEASING.md",
-    "constraints.txt",
-    "Makefile",
-    "pyproject.toml",
-    "changelog.d/README.md",
-    "docs/index.md",
-    "docs/zensical.toml",
-    "spec/v1.md",
-    "spec/architecture.md",
-    "tests/conftest.py",
-    "benchmarks/README.md",
-    "examples/flights/__main__.py",
-]
+    "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "constraints.txt", "Makefile",
+    "pyproject.toml", "changelog.d/README.md", "docs/index.md", "docs/zensical.toml", "spec/v1.md", "spec/architecture.md",
+    "tests/conftest.py", "benchmarks/README.md", "examples/flights/__main__.py",
+]  # fmt: skip
 
 
 class StepError(Exception):

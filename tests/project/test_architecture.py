@@ -75,7 +75,7 @@ def _imports(node: ast.AST, module: Module, when: When) -> Iterator[Import]:
                 yield Import(target=f"{base}.{alias.name}" if base else alias.name, line=child.lineno, when=when)
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from _imports(child, module, "late" if when == "top" else when)
-        elif isinstance(child, ast.If) and _is_type_checking(child.test):
+        elif isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for statement in child.body:
                 yield from _imports(ast.Module([statement], []), module, "typing")
             for statement in child.orelse:
@@ -90,10 +90,6 @@ def _absolute(node: ast.ImportFrom, module: Module) -> str:
     parts = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
     parts = parts[: len(parts) - node.level + 1]
     return ".".join([*parts, node.module] if node.module else parts)
-
-
-def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
 def within(target: str, package: str) -> bool:
@@ -315,16 +311,10 @@ PURE_MAY_NOT_CALL = {
 
 # Room -> when it may import pyspark. The rooms that hand a DataFrame on know its type, and no more.
 PYSPARK_GUESTS = {
-    "spark": {"top", "late", "typing"},
-    "spark.datasource": {"top", "late", "typing"},
-    "job": {"late", "typing"},
-    "transactions": {"typing"},
-    "catalog": {"typing"},
-    "sources": {"late", "typing"},
-    "staging": {"typing"},
-    "table": {"late", "typing"},
+    "spark": {"top", "late", "typing"}, "spark.datasource": {"top", "late", "typing"}, "job": {"late", "typing"},
+    "transactions": {"typing"}, "catalog": {"typing"}, "sources": {"late", "typing"}, "staging": {"typing"}, "table": {"late", "typing"},
     "spark_sql": {"typing"},
-}
+}  # fmt: skip
 
 BANNED_WORDS = {"manager", "utils", "util", "process", "handle", "helper", "helpers"}
 
@@ -612,19 +602,13 @@ SMALL_ARROWS = {"errors": set(), "core": {"errors"}, "spark": {"core", "errors"}
 
 def all_rules(tree) -> list[str]:
     return [
-        *broken_arrows(tree, "p", SMALL_ARROWS),
-        *broken_order(tree, "p.core", [{"low"}, {"high"}]),
-        *circles(tree, "p"),
-        *outside_imports(tree, "p.core", {"re", "datetime"}),
-        *impure_calls(tree, "p.core", PURE_MAY_NOT_CALL),
+        *broken_arrows(tree, "p", SMALL_ARROWS), *broken_order(tree, "p.core", [{"low"}, {"high"}]), *circles(tree, "p"),
+        *outside_imports(tree, "p.core", {"re", "datetime"}), *impure_calls(tree, "p.core", PURE_MAY_NOT_CALL),
         *uninvited(tree, "pyspark", {"spark": {"top"}, "table": {"late", "typing"}}),
         *uninvited({n: m for n, m in tree.items() if not n.startswith("p.spark")}, "p.spark", {"table": {"late"}}),
-        *too_long(tree, module_lines=20, function_lines=5),
-        *crowded(tree, most=2),
-        *banned_names(tree, BANNED_WORDS),
-        *silent_ignores(tree),
-        *foreign_privates(tree, {"p.spark.writer"}),
-    ]
+        *too_long(tree, module_lines=20, function_lines=5), *crowded(tree, most=2), *banned_names(tree, BANNED_WORDS),
+        *silent_ignores(tree), *foreign_privates(tree, {"p.spark.writer"}),
+    ]  # fmt: skip
 
 
 def test_a_healthy_tree_passes(tmp_path: Path) -> None:

@@ -99,12 +99,9 @@ ERRORS = {name: each for name, each in CLASSES.items() if issubclass(each, BaseE
 RAISED = {*vars(builtins), "msgspec.ValidationError", *(each.__name__ for each in ERRORS.values())}
 # They take an argument, and nothing that a caller could give makes them raise an error of their own.
 NEVER_RAISE = {
-    "store.StorageOptions.scrub",
-    "store.register_scheme",
-    "testing.CountingStore.received_bytes",
-    "testing.CountingStore.requests",
+    "store.StorageOptions.scrub", "store.register_scheme", "testing.CountingStore.received_bytes", "testing.CountingStore.requests",
     "testing.CountingStore.sent_bytes",
-}
+}  # fmt: skip
 
 
 def members() -> Iterator[tuple[str, Any]]:

@@ -5,13 +5,9 @@ from tests.project.type_tables import type_tables, types_named
 
 # A search for one type's name misses each of these, or finds it only by chance.
 HIDDEN = (
-    "filter/predicate.py",
-    "filter/sql_syntax.py",
-    "format/evolution.py",
-    "format/partitioning.py",
-    "export/delta_export.py",
+    "filter/predicate.py", "filter/sql_syntax.py", "format/evolution.py", "format/partitioning.py", "export/delta_export.py",
     "spark/writing.py",
-)
+)  # fmt: skip
 
 
 def test_modules_that_decide_by_type_are_listed() -> None:

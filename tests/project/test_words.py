@@ -127,16 +127,10 @@ def test_an_old_phrase_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "the job is given up",
-        "it stands at 5",
-        "the id stands with two operations",
-        "as was told",
-        "Whoever wins",
-        "was born at 3",
-        "files are passed over",
-        "5 is none.",
+        "the job is given up", "it stands at 5", "the id stands with two operations", "as was told", "Whoever wins", "was born at 3",
+        "files are passed over", "5 is none.",
     ],
-)
+)  # fmt: skip
 def test_an_old_word_of_a_message_is_found(text: str) -> None:
     assert list(judged("here", text, MESSAGE_PATTERNS)) and not list(judged("here", text, PATTERNS))
 

@@ -6,18 +6,7 @@ import msgspec
 import pytest
 
 from manifestcommit.format import partitioning as partition_pattern
-from manifestcommit.format.change import (
-    Advance,
-    Change,
-    Inputs,
-    Overwrite,
-    RemovedRows,
-    Rewind,
-    Rollback,
-    StreamBatch,
-    Write,
-    declaration,
-)
+from manifestcommit.format.change import Advance, Change, Inputs, Overwrite, RemovedRows, Rewind, Rollback, StreamBatch, Write, declaration
 from manifestcommit.format.entries import Entry, ManifestRef, encode
 from manifestcommit.format.fields import NO_COLUMNS, Field, Schema
 from manifestcommit.format.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
@@ -44,26 +33,15 @@ def head() -> Snapshot:
         table_id="0" * 16, job="j1", commit_id="c", schema=SCHEMA, partition_by=BY, properties={"p": "1"}, now_us=1000, writer="old"
     )
     return msgspec.structs.replace(
-        made,
-        version=7,
-        parent_digest="sha256:parent",
-        added=(entry("a1", "a", 1), entry("a2", "a", 2), entry("n1", None, 1), entry("e1", "", 1)),
-        manifests=(ref("m1", 3), ref("m2", 2)),
-        removed={"m1": encode(0b001)},
-        removed_runs=(RunRef(path="r", rows=1, bytes=1, digest="d", first="m1", last="m1"),),
-        watermarks={"s": 5, "t": "p9"},
-        origins={"s": 0, "t": None},
-        keys={"old": KeyRecord(version=3, digest="d")},
+        made, version=7, parent_digest="sha256:parent",
+        added=(entry("a1", "a", 1), entry("a2", "a", 2), entry("n1", None, 1), entry("e1", "", 1)), manifests=(ref("m1", 3), ref("m2", 2)),
+        removed={"m1": encode(0b001)}, removed_runs=(RunRef(path="r", rows=1, bytes=1, digest="d", first="m1", last="m1"),),
+        watermarks={"s": 5, "t": "p9"}, origins={"s": 0, "t": None}, keys={"old": KeyRecord(version=3, digest="d")},
         key_runs=(RunRef(path="k", rows=1, bytes=1, digest="d", first="a", last="b"),),
-        streams={"q %é": StreamRecord(query="q", batch=4, version=6, extra={"deep": 2})},
-        recent_jobs={"j1": 1, "given up": None},
-        job_runs=(RunRef(path="q", rows=1, bytes=1, digest="d", first="a", last="b"),),
-        fence=3,
-        expired=2,
-        tags={"t": Tag(version=2)},
-        totals=Totals(files=8, rows=80, bytes=160, extra={"deep": 1}),
-        extra={"future": {"x": 1}},
-    )
+        streams={"q %é": StreamRecord(query="q", batch=4, version=6, extra={"deep": 2})}, recent_jobs={"j1": 1, "given up": None},
+        job_runs=(RunRef(path="q", rows=1, bytes=1, digest="d", first="a", last="b"),), fence=3, expired=2, tags={"t": Tag(version=2)},
+        totals=Totals(files=8, rows=80, bytes=160, extra={"deep": 1}), extra={"future": {"x": 1}},
+    )  # fmt: skip
 
 
 def change(**given: Any) -> Write:
@@ -101,12 +79,8 @@ def test_an_append_carries_over_everything_that_it_does_not_name() -> None:
     assert made == expected
     (record,) = made.commits
     assert (record.job, record.commit_id, record.key, record.operation, record.touched) == (
-        "mine",
-        "mine.1",
-        "k",
-        "append",
-        ({1: "b", 2: 1},),
-    )
+        "mine", "mine.1", "k", "append", ({1: "b", 2: 1},),
+    )  # fmt: skip
     assert (record.summary.files, record.summary.rows, record.summary.removed_files) == (1, 10, 0)
 
 
@@ -285,8 +259,7 @@ def test_a_declaration_tells_other_work_and_no_other_files() -> None:
         {"advances": (one,)}, {"advances": (Advance(source="a", start=0, end=6), two)}, {"fingerprint": "f"}, {"fingerprint": "None"},
         {"advances": (one, Advance(source="b", start="None", end="x"))},
     ]  # fmt: skip
-    told = {said, *(declaration(**{**base, **other}) for other in others)}
-    assert len(told) == 1 + len(others)
+    assert len({said, *(declaration(**{**base, **other}) for other in others)}) == 1 + len(others)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(Change) if kind is not Write])

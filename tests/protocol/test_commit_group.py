@@ -14,16 +14,7 @@ from manifestcommit.format.snapshot import KeyRecord, Snapshot, TogetherJob
 from manifestcommit.protocol import commit_group
 from manifestcommit.protocol.apply import apply, create
 from manifestcommit.protocol.audit import check_step, check_version
-from manifestcommit.protocol.commit_group import (
-    CombinedCommit,
-    carries_others,
-    carry,
-    complete,
-    crowds,
-    in_order,
-    is_plain,
-    may_wait,
-)
+from manifestcommit.protocol.commit_group import CombinedCommit, carries_others, carry, complete, crowds, in_order, is_plain, may_wait
 from manifestcommit.protocol.conflict import find_conflict
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))
@@ -71,30 +62,21 @@ PLAIN: dict[str, dict[str, Any]] = {
     "manifests of its own": {"add": (), "add_manifests": (ref(job(1)), ref(job(1), 1))},
 }
 OTHER: dict[str, dict[str, Any]] = {
-    "an audit": {"audited": 7},
-    "a constraint": {"constrain": {"positive": None}},
-    "another operation": {"operation": "adopt"},
-    "rows of an earlier version": {"based_on": 3},
-    "an overwrite": {"operation": "overwrite", "overwrite": Overwrite(scope=({},))},
+    "an audit": {"audited": 7}, "a constraint": {"constrain": {"positive": None}}, "another operation": {"operation": "adopt"},
+    "rows of an earlier version": {"based_on": 3}, "an overwrite": {"operation": "overwrite", "overwrite": Overwrite(scope=({},))},
     "an overwrite that calls itself an append": {"overwrite": Overwrite(dynamic=True, conflict="blind")},
     "a removal": {"remove": frozenset({"x"})},
     "new columns": {"edits": (SchemaEdit(kind="add", id=9, column="c", field=Field(id=9, name="c", type="long")),)},
-    "first columns": {"initial": SCHEMA},
-    "properties": {"properties": {"a": "b"}},
-    "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)},
-    "a reason": {"reason": "x"},
-    "a first write": {"first": True},
-    "another partitioning": {"repartitions": True},
+    "first columns": {"initial": SCHEMA}, "properties": {"properties": {"a": "b"}},
+    "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)}, "a reason": {"reason": "x"},
+    "a first write": {"first": True}, "another partitioning": {"repartitions": True},
     "a part of a joint commit": {"together": (TogetherJob(root="a%", table_id="0" * 16, job=job(2)),)},
-    "what it has read": {"reads": ({},)},
-    "another job's file": {"add": (entry(job(2)),)},
+    "what it has read": {"reads": ({},)}, "another job's file": {"add": (entry(job(2)),)},
     "a file named after another job": {"add": (msgspec.structs.replace(entry(job(2)), job=job(1)),)},
     "a file that no job named": {"add": (msgspec.structs.replace(entry(job(1)), path="day=a%/some.parquet"),)},
-    "another job's manifest": {"add_manifests": (ref(job(2)),)},
-    "a manifest twice": {"add_manifests": (ref(job(1)), ref(job(1)))},
-    "files without columns": {"schema": None},
-    "files without a partitioning": {"partition_by": None},
-}
+    "another job's manifest": {"add_manifests": (ref(job(2)),)}, "a manifest twice": {"add_manifests": (ref(job(1)), ref(job(1)))},
+    "files without columns": {"schema": None}, "files without a partitioning": {"partition_by": None},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", PLAIN)

@@ -132,8 +132,7 @@ def test_what_compaction_says_of_sources_is_not_lost_by_the_next_delete() -> Non
 
 def test_commits_are_of_bounded_size() -> None:
     """[GC11] A crash loses one batch at most; none is empty, and their order is the plan's."""
-    files = [SmallFile(path=f"{n}", partition=(n // 2,), rows=1, bytes=(n // 2) * 5) for n in range(14)]
-    groups = planned(files)
+    groups = planned([SmallFile(path=f"{n}", partition=(n // 2,), rows=1, bytes=(n // 2) * 5) for n in range(14)])
     made = list(batches(groups, Budgets(batch_groups=3, batch_bytes=100)))
     assert [[group.bytes for group in batch] for batch in made] == [[0, 10, 20], [30, 40], [50], [60]]
     assert tuple(group for batch in made for group in batch) == groups

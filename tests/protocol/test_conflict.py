@@ -189,8 +189,7 @@ RENAME_N_TO_Y = rename_column(SCHEMA, "n", "y")
 def test_schema_changes_commute_or_clash(mine: tuple[SchemaEdit, ...], theirs: tuple[SchemaEdit, ...], commutes: bool) -> None:
     """[CF8] [SC5] [SC6]"""
     made = change(operation="schema", edits=mine, schema=None)
-    found = rule(made, at=head(schema=edited(theirs)))
-    assert found == (None if commutes else "schema")
+    assert rule(made, at=head(schema=edited(theirs))) == (None if commutes else "schema")
 
 
 @pytest.mark.parametrize(("theirs", "fits"), [(ADD_Y, True), (WIDEN_LONG, True), (RENAME_N, True), (DROP_N, False), (DROP_X, False)])

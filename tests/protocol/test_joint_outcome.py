@@ -149,8 +149,7 @@ def test_a_member_above_void_versions_names_the_state_below_them() -> None:
 def test_a_decision_keeps_what_it_decided_for_others() -> None:
     other = "00000000000000b2"
     record = JointRecord(version=2, attempt=ATTEMPT, root="s3://b")
-    made = as_decision(HOME, {other: record})
-    assert made.joint == {**HOME.joint, other: record}
+    assert as_decision(HOME, {other: record}).joint == {**HOME.joint, other: record}
 
 
 def test_gc_and_a_rollback_keep_what_belongs_to_joint_commits() -> None:

@@ -57,12 +57,9 @@ def after(before: Snapshot, **decided: Any) -> Snapshot:
 
 # --- the choice -----------------------------------------------------------------------------------------------------------
 @given(
-    at_grace=st.integers(0, 30),
-    at_keep_for=st.integers(0, 30),
-    keep=st.integers(1, 40),
-    prepared=st.lists(st.integers(1, 20)),
+    at_grace=st.integers(0, 30), at_keep_for=st.integers(0, 30), keep=st.integers(1, 40), prepared=st.lists(st.integers(1, 20)),
     fence=st.integers(3, 20),
-)
+)  # fmt: skip
 def test_fence_and_expired_never_go_back_and_keep_their_order(
     at_grace: int, at_keep_for: int, keep: int, prepared: list[int], fence: int
 ) -> None:
@@ -79,16 +76,11 @@ def test_fence_and_expired_never_go_back_and_keep_their_order(
 @pytest.mark.parametrize(
     ("policy", "at_grace", "at_keep_for", "prepared", "expected"),
     [
-        (Policy(), 20, 20, (), (20, 20)),
-        (Policy(), 0, 0, (), (5, 3)),
-        (Policy(), 12, 20, (), (12, 12)),
-        (Policy(), 20, 12, (), (20, 12)),
-        (Policy(keep_versions=4), 20, 20, (), (20, 17)),
-        (Policy(keep_versions=99), 20, 20, (), (20, 3)),
-        (Policy(), 20, 20, (9, 15), (9, 9)),
-        (Policy(), 20, 20, (2,), (5, 5)),
+        (Policy(), 20, 20, (), (20, 20)), (Policy(), 0, 0, (), (5, 3)), (Policy(), 12, 20, (), (12, 12)), (Policy(), 20, 12, (), (20, 12)),
+        (Policy(keep_versions=4), 20, 20, (), (20, 17)), (Policy(keep_versions=99), 20, 20, (), (20, 3)),
+        (Policy(), 20, 20, (9, 15), (9, 9)), (Policy(), 20, 20, (2,), (5, 5)),
     ],
-)
+)  # fmt: skip
 def test_the_choice(policy: Policy, at_grace: int, at_keep_for: int, prepared: tuple[int, ...], expected: tuple[int, int]) -> None:
     """[GC1] [AB5]"""
     assert choose(head(), policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared) == expected
@@ -199,50 +191,32 @@ def verdict(name: str, *, is_old: bool = True) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (LISTED, ("keep", "data file")),
-        (data(9, "day=2/"), ("delete", "data file")),
-        (data(10, "day=2/"), ("keep", "data file")),
-        (data(9, "day=a b%2F+%3D%23%27é🦆/"), ("delete", "data file")),
-        (data(9, "day=a b%2F+=#'é🦆/"), ("leave", "foreign")),
-        (data(9, "day=__HIVE_DEFAULT_PARTITION__/"), ("delete", "data file")),
-        (data(9, "day=1/n=1/"), ("leave", "foreign")),
-        (data(9), ("leave", "foreign")),
-        (data(10), ("leave", "foreign")),
-        (data(9, "day=1/", OTHER), ("leave", "foreign")),
-        (data(9, "backup/"), ("leave", "foreign")),
-        (data(9, "inner/day=1/"), ("leave", "foreign")),
-        (data(9) + ".crc", ("leave", "foreign")),
-        ("inner/_manifest/versions/00000000000000000001.json.zst", ("leave", "foreign")),
-        ("x/added.parquet", ("keep", "data file")),
-        ("x/é%.csv", ("delete", "foreign file")),
-        ("x/other.csv", ("leave", "foreign")),
-        ("_manifestation/x", ("leave", "foreign")),
-        (object_names.HINT, ("keep", "metadata")),
-        (object_names.version_name(7), ("delete", "version")),
-        (object_names.version_name(2), ("keep", "metadata")),
-        (object_names.version_name(8), ("keep", "metadata")),
-        (object_names.version_name(99), ("keep", "metadata")),
-        (object_names.intent_name(job(9)), ("delete", "intent")),
-        (object_names.intent_name(job(10)), ("keep", "metadata")),
-        (object_names.intent_name(job(3, OTHER)), ("leave", "unknown")),
-        (f"{object_names.INTENTS}x", ("leave", "unknown")),
-        (f"{object_names.VERSIONS}1.json.zst", ("leave", "unknown")),
-        (MANIFEST, ("keep", "metadata")),
+        (LISTED, ("keep", "data file")), (data(9, "day=2/"), ("delete", "data file")), (data(10, "day=2/"), ("keep", "data file")),
+        (data(9, "day=a b%2F+%3D%23%27é🦆/"), ("delete", "data file")), (data(9, "day=a b%2F+=#'é🦆/"), ("leave", "foreign")),
+        (data(9, "day=__HIVE_DEFAULT_PARTITION__/"), ("delete", "data file")), (data(9, "day=1/n=1/"), ("leave", "foreign")),
+        (data(9), ("leave", "foreign")), (data(10), ("leave", "foreign")), (data(9, "day=1/", OTHER), ("leave", "foreign")),
+        (data(9, "backup/"), ("leave", "foreign")), (data(9, "inner/day=1/"), ("leave", "foreign")),
+        (data(9) + ".crc", ("leave", "foreign")), ("inner/_manifest/versions/00000000000000000001.json.zst", ("leave", "foreign")),
+        ("x/added.parquet", ("keep", "data file")), ("x/é%.csv", ("delete", "foreign file")), ("x/other.csv", ("leave", "foreign")),
+        ("_manifestation/x", ("leave", "foreign")), (object_names.HINT, ("keep", "metadata")),
+        (object_names.version_name(7), ("delete", "version")), (object_names.version_name(2), ("keep", "metadata")),
+        (object_names.version_name(8), ("keep", "metadata")), (object_names.version_name(99), ("keep", "metadata")),
+        (object_names.intent_name(job(9)), ("delete", "intent")), (object_names.intent_name(job(10)), ("keep", "metadata")),
+        (object_names.intent_name(job(3, OTHER)), ("leave", "unknown")), (f"{object_names.INTENTS}x", ("leave", "unknown")),
+        (f"{object_names.VERSIONS}1.json.zst", ("leave", "unknown")), (MANIFEST, ("keep", "metadata")),
         (object_names.manifest_name(job(3), b"n" * 16), ("delete", "manifest")),
         (object_names.manifest_name(job(10), b"n" * 16), ("keep", "metadata")),
         (object_names.manifest_name(job(3, OTHER), b"n" * 16), ("leave", "unknown")),
         (f"{object_names.MANIFESTS}something.parquet", ("leave", "unknown")),
-        (object_names.prepared_name(job(9)), ("delete", "job object")),
-        (object_names.prepared_name(job(10)), ("keep", "metadata")),
+        (object_names.prepared_name(job(9)), ("delete", "job object")), (object_names.prepared_name(job(10)), ("keep", "metadata")),
         (f"{object_names.JOBS}{job(9)}/other", ("delete", "job object")),
         (object_names.key_mark_name(job(9), "k é"), ("delete", "job object")),
         (object_names.key_mark_name(job(10), "k"), ("keep", "metadata")),
         (object_names.task_name(job(9), "0" * 32, 7), ("delete", "job object")),
-        (object_names.prepared_name(job(9, OTHER)), ("leave", "unknown")),
-        (f"{object_names.PROBES}{'0' * 32}/race", ("delete", "probe")),
+        (object_names.prepared_name(job(9, OTHER)), ("leave", "unknown")), (f"{object_names.PROBES}{'0' * 32}/race", ("delete", "probe")),
         ("_manifest/of a later release", ("leave", "unknown")),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_on_a_name(name: str, expected: tuple[str, str]) -> None:
     """[GC5] [GC6] [GC7] [LY11] [LY12] [CM22]"""
     assert verdict(name) == expected
@@ -372,22 +346,12 @@ def test_what_shows_another_table() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("é b/_manifest/hint", "é b/"),
-        ("a/b/_delta_log/0.json", "a/b/"),
-        ("a/.hoodie/x", "a/"),
-        ("a/_spark_metadata/0", "a/"),
-        ("a/metadata/v1.metadata.json", "a/"),
-        ("a/metadata/x.gz.metadata.json", "a/"),
-        ("a/_manifest/x/_manifest/hint", "a/"),
-        ("a\nb/_manifest/hint", "a\nb/"),
-        ("a/metadata/x.json", None),
-        ("_delta_log/0.json", None),
-        ("metadata/v1.metadata.json", None),
-        ("a/_manifestation/x", None),
-        ("a/_manifest", None),
-        ("x.csv", None),
+        ("é b/_manifest/hint", "é b/"), ("a/b/_delta_log/0.json", "a/b/"), ("a/.hoodie/x", "a/"), ("a/_spark_metadata/0", "a/"),
+        ("a/metadata/v1.metadata.json", "a/"), ("a/metadata/x.gz.metadata.json", "a/"), ("a/_manifest/x/_manifest/hint", "a/"),
+        ("a\nb/_manifest/hint", "a\nb/"), ("a/metadata/x.json", None), ("_delta_log/0.json", None), ("metadata/v1.metadata.json", None),
+        ("a/_manifestation/x", None), ("a/_manifest", None), ("x.csv", None),
     ],
-)
+)  # fmt: skip
 def test_the_folder_of_another_table(name: str, expected: str | None) -> None:
     """What lies in it is never condemned. [GC6] [LY6]"""
     assert inner_root(name) == expected
@@ -396,16 +360,10 @@ def test_the_folder_of_another_table(name: str, expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("x/é%+=.csv", True),
-        ("_SUCCESS", False),
-        ("_delta_log/0.json", False),
-        ("a/.hidden/b", False),
-        ("inner/_manifest/hint", False),
-        ("_MANIFEST/x", False),
-        ("a\\b", False),
-        ("\ud800", False),
+        ("x/é%+=.csv", True), ("_SUCCESS", False), ("_delta_log/0.json", False), ("a/.hidden/b", False), ("inner/_manifest/hint", False),
+        ("_MANIFEST/x", False), ("a\\b", False), ("\ud800", False),
     ],
-)
+)  # fmt: skip
 def test_what_may_be_condemned(name: str, expected: bool) -> None:
     """[GC6]"""
     assert is_condemnable(name) is expected
@@ -414,30 +372,18 @@ def test_what_may_be_condemned(name: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "is_temporary", "is_old", "expected"),
     [
-        (data(9, "day=1/"), False, False, True),
-        (data(10, "day=1/"), False, True, False),
-        (data(9, "day=1/", OTHER), False, True, False),
-        ("someone's.bin", False, True, False),
-        (object_names.manifest_name(job(9), b"n" * 16), False, False, True),
-        (object_names.manifest_name(job(9, OTHER), b"n" * 16), False, True, False),
-        (data(9, "day=1/"), True, False, True),
-        (data(10, "day=1/"), True, True, False),
-        (data(9, "day=1/", OTHER), True, True, False),
-        (data(9, "backup/day=1/"), True, True, False),
-        ("day=1/someone's.bin", True, True, True),
-        ("day=1/someone's.bin", True, False, False),
-        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, True, True),
-        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, False, False),
-        ("day=1/.mc-tmp-0", True, True, True),
-        ("day=1/.mc-tmp-0", True, False, False),
-        (".mc-tmp-0", True, True, False),
-        ("backup=1/.mc-tmp-0", True, True, False),
-        (data(9, "backup=1/"), True, True, False),
-        ("_manifest/versions/.mc-tmp-0", True, True, True),
-        ("inner/.mc-tmp-0", True, True, False),
-        ("inner/_manifest/versions/.mc-tmp-0", True, True, False),
+        (data(9, "day=1/"), False, False, True), (data(10, "day=1/"), False, True, False), (data(9, "day=1/", OTHER), False, True, False),
+        ("someone's.bin", False, True, False), (object_names.manifest_name(job(9), b"n" * 16), False, False, True),
+        (object_names.manifest_name(job(9, OTHER), b"n" * 16), False, True, False), (data(9, "day=1/"), True, False, True),
+        (data(10, "day=1/"), True, True, False), (data(9, "day=1/", OTHER), True, True, False),
+        (data(9, "backup/day=1/"), True, True, False), ("day=1/someone's.bin", True, True, True),
+        ("day=1/someone's.bin", True, False, False), ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, True, True),
+        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, False, False), ("day=1/.mc-tmp-0", True, True, True),
+        ("day=1/.mc-tmp-0", True, False, False), (".mc-tmp-0", True, True, False), ("backup=1/.mc-tmp-0", True, True, False),
+        (data(9, "backup=1/"), True, True, False), ("_manifest/versions/.mc-tmp-0", True, True, True),
+        ("inner/.mc-tmp-0", True, True, False), ("inner/_manifest/versions/.mc-tmp-0", True, True, False),
     ],
-)
+)  # fmt: skip
 def test_what_was_never_finished(name: str, is_temporary: bool, is_old: bool, expected: bool) -> None:
     """[GC9]"""
     found = classify_unfinished(name, HORIZON, is_temporary=is_temporary, is_old=is_old)

@@ -98,8 +98,7 @@ def test_another_query_under_the_same_key_is_refused(store: MemoryStore) -> None
     for number in range(3):
         commit_batch(store, number)
     for number in (0, 3):
-        outcome = commit_batch(store, number, query="q2")
-        error = error_of(outcome, store.url)
+        error = error_of(commit_batch(store, number, query="q2"), store.url)
         assert isinstance(error, KeyReusedError)
         assert all(word in str(error) for word in ("q1", "q2", "up to 2", NAME))
     assert commit_batch(store, 0, query="q2", name="another key", id=50).kind == "committed"

@@ -74,12 +74,8 @@ class Page(HTMLParser):
         """Nothing may be loaded or run; the one style is the one that the policy names."""
         digest = base64.b64encode(hashlib.sha256(self.style.encode()).digest()).decode()
         assert self.policy == {
-            "default-src": "'none'",
-            "style-src": f"'sha256-{digest}'",
-            "img-src": "data:",
-            "base-uri": "'none'",
-            "form-action": "'none'",
-        }
+            "default-src": "'none'", "style-src": f"'sha256-{digest}'", "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
+        }  # fmt: skip
         assert "url(" not in self.style and "@import" not in self.style
         before = [tag for tag, given in self.elements if given.get("charset") or given.get("http-equiv") or tag in ("title", "style")]
         assert before[:2] == ["meta", "meta"]  # the policy holds for all that follows it

@@ -22,28 +22,16 @@ def schema_of(names: list[str]) -> Schema:
 
 def head(version: int, schema: Schema, **members: Any) -> Snapshot:
     return Snapshot(
-        format_version=1,
-        table_id="t" * 16,
-        version=version,
-        committed_at=BEGUN_US + version * HOUR_US,
-        writer="test",
-        schema=schema,
-        commits=(commit(version),),
-        totals=Totals(files=version * 3, rows=version * 5_000, bytes=version * 70_000),
-        **members,
-    )
+        format_version=1, table_id="t" * 16, version=version, committed_at=BEGUN_US + version * HOUR_US, writer="test", schema=schema,
+        commits=(commit(version),), totals=Totals(files=version * 3, rows=version * 5_000, bytes=version * 70_000), **members,
+    )  # fmt: skip
 
 
 def commit(version: int, **members: Any) -> Commit:
     summary = Summary(
-        checks={members.get("reason", "expect_rows"): True},
-        files=3,
-        rows=5_000,
-        bytes=70_000,
-        seconds=0.2,
-        conflicts=version % 7 == 0,
+        checks={members.get("reason", "expect_rows"): True}, files=3, rows=5_000, bytes=70_000, seconds=0.2, conflicts=version % 7 == 0,
         retries=version % 11 == 0,
-    )
+    )  # fmt: skip
     given = {"operation": OPERATIONS[version % len(OPERATIONS)], "key": f"flights:{version}", "summary": summary}
     return Commit(**{"job": "v1-x", "commit_id": "v1-x", **given, **members})
 

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.catalog.browser import browser
+from tests.kit.tables import table_with
 from tests.report.pages import Page
 from tests.report.synthetic import data_of, head, schema_of
 from tests.servers.fixtures import SKIPPED
@@ -39,8 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": [1545, 1714]})
     mc.write(rows, root, partition_by=["day"], key="flights:1", watermarks={"faa": (0, 100)})
     mc.write(rows, root, key="flights:2", watermarks={"faa": (100, 250)})
-    mc.write(rows, root, mode="overwrite", key="again")
-    table = mc.Table(root)
+    table = table_with(rows, root, mode="overwrite", key="again")
     table.add_column("tail", "string")
     table.tag("audited")
     table.rewind("faa", 100, reason="wrong file delivered")
@@ -72,8 +72,7 @@ def test_the_page_shows_what_the_table_is(root: Path) -> None:
 def test_the_command_writes_the_page(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.html"
     assert main(["report", str(root), "-o", str(file), "--gc", "--last", "3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == {"file": str(file), "version": 7, "bytes": file.stat().st_size}
+    assert json.loads(capsys.readouterr().out) == {"file": str(file), "version": 7, "bytes": file.stat().st_size}
     page = Page(file.read_text("utf-8"))
     page.check_policy()
     assert "What gc would delete" in page.text("gc")
@@ -98,15 +97,10 @@ def test_the_page_and_lineage_say_who_committed_and_what_for(tmp_path: Path) -> 
 # --- hostile texts in every place ---------------------------------------------------------------------------------------
 HOSTILE = {
     "script": "</script></style></title><script>alert(1)</script><img src=x onerror=alert(1)>",
-    "attribute": '" onmouseover="alert(1)" x=\'',
-    "direction": "abc\u202egpj.exe\u2066\u200f",
-    "NUL": "a\0b\x1b[31m\x07",
-    "template": "{{ 7 * 7 }}{% raw %}{# x #}&lt;&amp;",
-    "surrogate": "a\ud800b",
-    "newline": "a\n\r\n\u2028<b>",
-    "long": '<&">' * 2_500,
+    "attribute": '" onmouseover="alert(1)" x=\'', "direction": "abc\u202egpj.exe\u2066\u200f", "NUL": "a\0b\x1b[31m\x07",
+    "template": "{{ 7 * 7 }}{% raw %}{# x #}&lt;&amp;", "surrogate": "a\ud800b", "newline": "a\n\r\n\u2028<b>", "long": '<&">' * 2_500,
     "wide": "日本🦆" * 3_000,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -128,12 +122,10 @@ def test_a_table_with_hostile_names_has_a_page(tmp_path: Path, text: str) -> Non
     """Through the store: columns, partition values, keys, sources, tags and reasons."""
     root = tmp_path / "a b" / "<i>'\"&"
     rows = pa.table({text: [text, None], f"v{text}": [1, 2]})
-    mc.write(rows, root, partition_by=text, key=text, watermarks={text: (None, text)})
-    table = mc.Table(root)
+    table = table_with(rows, root, partition_by=text, key=text, watermarks={text: (None, text)})
     table.tag(text)
     table.rewind(text, None, reason=text)
-    report = table.report(gc=True)
-    page = Page(report.html)
+    page = Page(table.report(gc=True).html)
     page.check_policy()
     assert len(page.of_class("commit")) == len(table.history()) == 4
     assert text[:3] in page.text("partitions") and text[:3] in page.text("commits")
@@ -267,8 +259,7 @@ def test_a_long_history_prints_its_beginning(tmp_path: Path) -> None:
 
 
 def test_findings_are_shown(tmp_path: Path) -> None:
-    mc.write(pa.table({"a": [1]}), tmp_path)
-    table = mc.Table(tmp_path)
+    table = table_with(pa.table({"a": [1]}), tmp_path)
     (name,) = table.files()["path"].to_pylist()
     (tmp_path / name).unlink()
     report = table.verify()

@@ -23,15 +23,11 @@ WORKS: dict[str, Callable[[Table, bool], RowOutcome]] = {
     "merge that inserts": lambda table, dry: table.merge(ROWS, on="id", when_matched=None, dry_run=dry),
     "merge that deletes": lambda table, dry: table.merge(ROWS, on="id", when_matched="delete", when_not_matched=None, dry_run=dry),
     "merge by clauses": lambda table, dry: table.merge(
-        ROWS,
-        on="id",
-        when_matched=mc.Update(set={"x": "source.x"}, where="target.day = 'a'"),
-        when_not_matched=mc.Insert(where="x > 0"),
-        when_not_matched_by_source=mc.Delete(where="id = 4"),
-        dry_run=dry,
+        ROWS, on="id", when_matched=mc.Update(set={"x": "source.x"}, where="target.day = 'a'"), when_not_matched=mc.Insert(where="x > 0"),
+        when_not_matched_by_source=mc.Delete(where="id = 4"), dry_run=dry,
     ),
     "overwrite_where": lambda table, dry: table.overwrite_where(DAY_B, "day = 'b' AND id > 3", dry_run=dry),
-}
+}  # fmt: skip
 TOLD = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_removed", "files_rewritten", "executor")
 
 

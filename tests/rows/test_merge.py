@@ -128,8 +128,7 @@ def test_a_key_is_found_by_all_of_its_columns(data: st.DataObject) -> None:
         return pa.Table.from_pylist([dict(zip(names, each, strict=True)) for each in given], schema)
 
     source = data.draw(st.lists(row, min_size=1, max_size=12))
-    fields = from_arrow(schema, itertools.count(1).__next__).fields
-    keys = MergeKeys(fields, tuple(names))
+    keys = MergeKeys(from_arrow(schema, itertools.count(1).__next__).fields, tuple(names))
     complete = [each for each in source if None not in each]
     if len(set(complete)) < len(complete):
         with pytest.raises(mc.errors.UsageError, match="rows with the key"):

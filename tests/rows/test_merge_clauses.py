@@ -62,8 +62,7 @@ def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> No
     assert table.merge(none, on="id", when_not_matched_by_source=mc.Delete(where="id < 5")).rows_deleted == 5
     outcome = table.merge(none, on="id", when_not_matched_by_source="delete", key="k")
     assert (outcome.rows_deleted, outcome.files_rewritten, content(table)) == (len(data) - 5, 0, [])
-    again = table.merge(none, on="id", when_not_matched_by_source="delete", key="k")
-    assert again.already_committed
+    assert table.merge(none, on="id", when_not_matched_by_source="delete", key="k").already_committed
     with pytest.raises(mc.errors.KeyReusedError):
         table.merge(none, on="id", when_not_matched_by_source=mc.Delete(where="id < 5"), key="k")
 

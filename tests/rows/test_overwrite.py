@@ -87,8 +87,7 @@ def test_a_key_is_done_once_and_watermarks_advance_with_it(tmp_path: Path) -> No
     with pytest.raises(mc.errors.WatermarkOverlapError):
         table.overwrite_where(data, "id >= 5 AND id < 7", watermarks={"s": (10, 12)})
     assert sorted(table.to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
-    new = table.lineage("s", 11)
-    assert new is not None and table.watermarks() == {"s": 12}
+    assert table.lineage("s", 11) is not None and table.watermarks() == {"s": 12}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.change_tables import KIND, OPERATIONS, apply, bag, check, kinds, new_table, overwrite, rows
 from tests.kit.sizes import rounds
-from tests.kit.tables import session
+from tests.kit.tables import session, table_with
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import create_table
@@ -108,8 +108,7 @@ def test_rows_have_the_columns_of_the_last_version(tmp_path: Path) -> None:
 
 def test_members_of_structs_are_matched_by_id(path: str) -> None:
     """Also the one that has the name of another, which a rollback took back. [CH6]"""
-    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), path)
-    table = mc.Table(path)
+    table = table_with(pa.table({"id": [1], "s": [{"a": 1}]}), path)
     mc.write(pa.table({"id": [2], "s": [{"a": 2, "b": "text"}]}), path, merge_schema=True)
     table.rollback(2, reason="b is a number")
     mc.write(pa.table({"id": [3], "s": [{"a": 3, "b": 7}]}), path, merge_schema=True)
@@ -128,8 +127,7 @@ def test_members_that_were_dropped_and_came_back_are_changes(tmp_path: Path, nam
     """Though dropping one replaces files as compaction does; so a stream and a load are given them. [CH6] [CH7] [SC12]"""
     root, copy = str(tmp_path / "t"), str(tmp_path / "copy")
     data = [{"id": number, "s": {"a": number, "b": "x"}, "l": [{"a": number, "b": "y"}]} for number in (1, 2)]
-    mc.write(pa.Table.from_pylist(data), root)
-    table = mc.Table(root)
+    table = table_with(pa.Table.from_pylist(data), root)
     table.drop_column(name)
     assert table.changed_rows(2).read_all().num_rows == 0  # in the columns that are left
     table.delete("id = 2")
@@ -149,8 +147,7 @@ def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback
     """[CH6]"""
     mc.write(pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))}), path)
     wide = pa.table({"id": pa.array([1 << 40], pa.int64()), "l": pa.array([[1 << 20]], pa.list_(pa.int32()))})
-    mc.write(wide, path, merge_schema=True)
-    table = mc.Table(path)
+    table = table_with(wide, path, merge_schema=True)
     assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
     assert table.changed_rows(1).schema.field("id").type == pa.int64()
     table.rollback(2, reason="too wide")
@@ -162,8 +159,7 @@ def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback
 
 def test_columns_can_be_chosen_and_names_that_collide_are_refused(path: str) -> None:
     """[CH2] [CH4]"""
-    mc.write(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), path)
-    table = mc.Table(path)
+    table = table_with(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), path)
     with pytest.raises(UsageError, match=r"a column '_Change_Type', .*rename_column.*columns="):
         table.changed_rows(1)
     table.update({"x": "x + 1"}, "id = 1")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
-from tests.kit.tables import memory, read_ids, rows, session, write
+from tests.kit.tables import memory, read_ids, rows, session, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
@@ -79,8 +79,7 @@ def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_con
 
 def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Path) -> None:
     """A file of one value repeated is small however many rows it has. [RC8]"""
-    mc.write(pa.table({"id": pa.array(range(100_000)), "text": pa.array(["x" * 100] * 100_000)}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.table({"id": pa.array(range(100_000)), "text": pa.array(["x" * 100] * 100_000)}), tmp_path / "t")
     each = table._ctx
     entries = planning.entries_table(each, each.open().snapshot)
     size = rewrite.size_of(entries)

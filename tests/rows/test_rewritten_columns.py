@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 from tests.kit.row_works import before_its_create
 from tests.kit.sizes import rounds
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -23,19 +24,13 @@ from manifestcommit.scan.planning import entries_table
 
 DAY, MOMENT = dt.date(1, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)
 TYPES: dict[str, st.SearchStrategy[Any]] = {
-    "int": st.integers(-(2**31), 2**31 - 1),
-    "bigint": st.integers(-(2**63), 2**63 - 1),
-    "double": st.floats(),
-    "string": st.text() | st.sampled_from(["", "NULL", "it's", "a = b", "\0"]),
-    "binary": st.binary(),
-    "boolean": st.booleans(),
-    "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10),
-    "date": st.dates() | st.just(DAY),
-    "timestamp_ntz": st.datetimes() | st.just(MOMENT),
-    "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
+    "int": st.integers(-(2**31), 2**31 - 1), "bigint": st.integers(-(2**63), 2**63 - 1), "double": st.floats(),
+    "string": st.text() | st.sampled_from(["", "NULL", "it's", "a = b", "\0"]), "binary": st.binary(), "boolean": st.booleans(),
+    "decimal(38,10)": st.decimals(-(10**27), 10**27, places=10), "date": st.dates() | st.just(DAY),
+    "timestamp_ntz": st.datetimes() | st.just(MOMENT), "timestamp": st.datetimes(timezones=st.just(dt.UTC)),
     "array<int>": st.lists(st.integers(0, 9) | st.none()),
     "struct<a: int, b: string>": st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.text()}),
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -53,8 +48,7 @@ def test_a_default_is_in_every_row_that_is_there(name: str, tmp_path_factory: py
     @given(TYPES[name])
     def check(value: Any) -> None:
         path = tmp_path_factory.mktemp("t")
-        mc.write(pa.table({"id": [1, 2]}), path)
-        table = mc.Table(path)
+        table = table_with(pa.table({"id": [1, 2]}), path)
         table.add_column("c", name, default=value)
         kind = table.schema.field("c").type
         wanted = pa.array([value, value], kind)
@@ -107,8 +101,7 @@ def test_every_engine_and_export_reads_it_and_later_rows_are_null(path: Path) ->
 )
 def test_what_is_no_value_of_the_column_is_refused(tmp_path: Path, name: str, kind: str, value: Any, says: str) -> None:
     """Before anything is written. [SC11]"""
-    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.table({"id": [1], "s": [{"a": 1}]}), tmp_path / "t")
     before = (table.version, sorted(tmp_path.rglob("*")))
     with pytest.raises(mc.errors.UsageError, match=says):
         table.add_column(name, kind, default=value)
@@ -129,8 +122,7 @@ TYPED = {"l": "array<bigint>", "n": "string", "s.a": "double", "m.value": "int"}
 
 def test_what_was_null_so_far_gets_a_type(tmp_path: Path) -> None:
     """Lists that were empty, members, values of maps: each value stays, beside those that need the type. [SC11]"""
-    mc.write(UNTYPED, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(UNTYPED, tmp_path / "t")
     more = pa.table(
         {"id": [3], "l": [[7]], "n": ["x"], "s": [{"a": 0.5, "b": 2}], "m": pa.array([[("y", 1)]], pa.map_(pa.string(), pa.int32()))}
     )
@@ -153,8 +145,7 @@ def test_what_was_null_so_far_gets_a_type(tmp_path: Path) -> None:
 def test_types_widen_inside_lists_and_maps_and_no_file_is_rewritten(tmp_path: Path) -> None:
     """[SC5]"""
     inside = pa.table({"l": pa.array([[1]], pa.list_(pa.int32())), "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int16()))})
-    mc.write(inside, tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(inside, tmp_path / "t")
     files = table.files()["path"].to_pylist()
     table.widen_column("l", pa.list_(pa.int64()))
     table.widen_column("m", "map<string, int>")
@@ -208,8 +199,7 @@ def test_members_get_names_and_go_with_their_values(tmp_path: Path) -> None:
     """However deep, in structs of lists and maps; ids stay, another member of a dropped name is new. [SC12] [SC9] [CH6] [EX6]"""
     path = tmp_path / "t"
     mc.write(INSIDE.slice(0, 2), path)
-    mc.write(INSIDE.slice(2), path)
-    table = mc.Table(path)
+    table = table_with(INSIDE.slice(2), path)
     start, ids = table.version, {column["name"]: column["id"] for column in table.describe()["columns"]}
     table.comment_column("s.b.c", "a text")
     for name, to in (("s.b.c", "C"), ("S.B", "b"), ("l.element.v", "k2"), ("m.value.u", "ü b")):
@@ -241,8 +231,7 @@ def test_a_path_of_two_members_changes_neither(tmp_path: Path, names: tuple[str,
     """Whatever their order; a column of that name comes before both. [SC12]"""
     values = {"x.y": {"k": 1, "n": 0}, "x": {"y": 2, "z": 3}}
     data = [{"id": 1, above.partition(".")[0]: wrap({name: values[name] for name in names})}]
-    mc.write(pa.Table.from_pylist(data), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(pa.Table.from_pylist(data), tmp_path / "t")
     for change in (
         lambda: table.drop_column(f"{above}.x.y"),
         lambda: table.rename_column(f"{above}.X.y", "new"),
@@ -265,8 +254,7 @@ def test_a_path_of_two_members_changes_neither(tmp_path: Path, names: tuple[str,
 
 def test_other_engines_know_members_by_their_new_names(tmp_path: Path) -> None:
     """[SC12] [EX1]"""
-    mc.write(INSIDE.select(["id", "s"]), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(INSIDE.select(["id", "s"]), tmp_path / "t")
     table.set_properties({"export.formats": "iceberg,delta"})
     table.rename_column("s.b.c", "text")
     table.drop_column("s.a")
@@ -309,8 +297,7 @@ def test_files_with_the_former_name_of_a_member_conflict(tmp_path: Path, act: Ca
 )
 def test_members_that_stay(tmp_path: Path, act: Callable[[mc.Table], Any], says: str) -> None:
     """[SC12] [CK3]"""
-    mc.write(INSIDE.append_column("o", pa.array([{"only": 1}] * 3)), tmp_path / "t")
-    table = mc.Table(tmp_path / "t")
+    table = table_with(INSIDE.append_column("o", pa.array([{"only": 1}] * 3)), tmp_path / "t")
     table.add_constraint("known", "s.b.d IS NULL OR id < 9")
     before = table.version
     with pytest.raises(mc.errors.UsageError, match=says):
@@ -321,18 +308,11 @@ def test_members_that_stay(tmp_path: Path, act: Callable[[mc.Table], Any], says:
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        ("int", "7", 7),
-        ("string", "it's", "it's"),
-        ("double", "0.5", 0.5),
-        ("decimal(5,2)", "1.50", Decimal("1.50")),
-        ("date", "2020-02-29", dt.date(2020, 2, 29)),
-        ("timestamp", "2020-01-01T00:00:00Z", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
-        ("boolean", "true", True),
-        ("int", "7x", None),
-        ("byte", "300", None),
-        ("array<int>", "[1]", None),
+        ("int", "7", 7), ("string", "it's", "it's"), ("double", "0.5", 0.5), ("decimal(5,2)", "1.50", Decimal("1.50")),
+        ("date", "2020-02-29", dt.date(2020, 2, 29)), ("timestamp", "2020-01-01T00:00:00Z", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+        ("boolean", "true", True), ("int", "7x", None), ("byte", "300", None), ("array<int>", "[1]", None),
     ],
-)
+)  # fmt: skip
 def test_a_default_on_the_command_line(tmp_path: Path, kind: str, text: str, value: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Its text is the value, in the column's type, or the error is that of Python. [SC11]"""
     mc.write(pa.table({"id": [1]}), tmp_path / "t")

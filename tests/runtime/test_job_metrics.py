@@ -76,8 +76,7 @@ def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path)
         before = job.metrics
     found = job.metrics
     assert job.outcome is not None and job.outcome.metrics == found
-    files = mc.Table(root).files()
-    size = sum(files["bytes"].to_pylist())
+    size = sum(mc.Table(root).files()["bytes"].to_pylist())
     assert (before.kind, before.rows_read, before.files_written, before.rows_committed) == ("running", 4, 3, 0)
     assert (found.kind, found.version, found.job, found.table) == ("committed", job.outcome.version, job.id, mc.Table(root).url)
     assert (found.rows_read, found.rows_written, found.rows_committed) == (4, 4, 4)
@@ -170,8 +169,7 @@ def test_an_outcome_that_is_not_known_has_figures(told: list[JobMetrics], store:
             raise mc.errors.StoreUnclearError("by the test")
 
     faulty = session(FaultStore(store, on_call=lose), Limits(unclear_tries=4))
-    outcome = commit(faulty, open_head(store), job.change())
-    found = outcome.metrics
+    found = commit(faulty, open_head(store), job.change()).metrics
     assert found is not None and (found.kind, found.unknowns, found.retries, found.attempts) == ("unknown", 4, 3, 1)
     assert found.rows_written == 3 and found.rows_committed == 0 and told[-1] == found
 

@@ -12,16 +12,10 @@ from manifestcommit.rows.row_change import Declared, RowChange
 from manifestcommit.store.local import MemoryStore
 
 STRANGE_RANGES: dict[str, Any] = {
-    "a position": {"a b": 5},
-    "a text of two letters": {"a b": "xy"},
-    "three positions": {"a b": (1, 2, 3)},
-    "one position": {"a b": (1,)},
-    "no end": {"a b": (1, None)},
-    "a start of another kind": {"a b": ("é", 2)},
-    "backwards": {"a b": (3, 2)},
-    "no mapping": [("a b", (1, 2))],
-    "no pair": {"a b": None},
-}
+    "a position": {"a b": 5}, "a text of two letters": {"a b": "xy"}, "three positions": {"a b": (1, 2, 3)}, "one position": {"a b": (1,)},
+    "no end": {"a b": (1, None)}, "a start of another kind": {"a b": ("é", 2)}, "backwards": {"a b": (3, 2)},
+    "no mapping": [("a b", (1, 2))], "no pair": {"a b": None},
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -131,28 +131,21 @@ def history() -> History:
 # --- each file once, in order -------------------------------------------------------------------------------------------
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.integers(0, 4)),
-        st.tuples(st.just("foreign"), st.integers(1, 3)),
-        st.tuples(st.just("overwrite"), st.integers(0, 2)),
-        st.tuples(st.just("replace"), st.just(1)),
-        st.tuples(st.just("properties"), st.just(0)),
-        st.tuples(st.just("rollback"), st.integers(1, 3)),
+        st.tuples(st.just("append"), st.integers(0, 4)), st.tuples(st.just("foreign"), st.integers(1, 3)),
+        st.tuples(st.just("overwrite"), st.integers(0, 2)), st.tuples(st.just("replace"), st.just(1)),
+        st.tuples(st.just("properties"), st.just(0)), st.tuples(st.just("rollback"), st.integers(1, 3)),
     ),
     min_size=1,
     max_size=10,
-)
+)  # fmt: skip
 
 
 @pytest.mark.thorough
 @settings(max_examples=rounds(20, 300))
 @given(
-    before=STEPS,
-    after=STEPS,
-    limit=st.none() | st.integers(1, 5),
-    starting=st.none() | st.integers(1, 8),
-    small=st.booleans(),
+    before=STEPS, after=STEPS, limit=st.none() | st.integers(1, 5), starting=st.none() | st.integers(1, 8), small=st.booleans(),
     skips=st.booleans(),
-)
+)  # fmt: skip
 def test_each_file_is_given_once_in_order(
     before: Any, after: Any, limit: int | None, starting: int | None, small: bool, skips: bool
 ) -> None:

@@ -116,12 +116,8 @@ def test_a_file_that_was_replaced_is_no_file_of_the_table(adopted: mc.Table, tmp
     file, data = tmp_path / "b.parquet", written("b")
     endless = changed(changed(parquet_bytes(pa.table({})), 3, to=2**62), 4, to=[12, [[[1, 9, [12, []]], [2, 6, 0], [3, 6, 2**62]]]])
     others = {
-        "a sound file": written("c"),
-        "a longer file": data + b"x",
-        "a shorter file": data[:-1],
-        "no file": b"",
-        "endless rows": endless,
-    }
+        "a sound file": written("c"), "a longer file": data + b"x", "a shorter file": data[:-1], "no file": b"", "endless rows": endless,
+    }  # fmt: skip
     file.write_bytes(others[replaced])
     for read in (lambda: adopted.dataset().count_rows(), lambda: adopted.dataset().to_table(columns=[])):
         with pytest.raises(

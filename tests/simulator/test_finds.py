@@ -50,20 +50,15 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
     ("name", "said"),
     rest_thorough(
         [
-            ("key", "again"),
-            ("serializable", "an update is lost"),
-            ("watermark", "while it is at"),
-            ("look above", "committed at version"),
-            ("fence", "below the fence"),
-            ("rollback", "goes back over version"),
-            ("declared meanwhile", "learned that 'topic: 0' begins at"),
-            ("keys that count", "recorded at None"),
+            ("key", "again"), ("serializable", "an update is lost"), ("watermark", "while it is at"),
+            ("look above", "committed at version"), ("fence", "below the fence"), ("rollback", "goes back over version"),
+            ("declared meanwhile", "learned that 'topic: 0' begins at"), ("keys that count", "recorded at None"),
         ],
         ("key", "again"),
         ("serializable", "an update is lost"),
         ("fence", "below the fence"),
     ),
-)
+)  # fmt: skip
 def test_the_history_alone_shows_it_to_the_checker(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nobody who looks at objects: by what actors were told, and readers read. [CM1] [CM2] [CM5] [WM2] [WM7] [KY4] [CF3] [CF13]"""
     monkeypatch.setattr(Oracle, "fail", lambda self, said: None)

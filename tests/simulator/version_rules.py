@@ -149,11 +149,6 @@ def _jobs(step: Step) -> str | None:
     return None if expected == step.new.jobs else "it changes what is recorded of other jobs [CM17] [GC8]"
 
 
-def _is_void(step: Step, version: int) -> bool:
-    """Whether it was a member of a joint commit that was aborted: its state never was one. [MT8]"""
-    return version in step.old.snapshot.void
-
-
 def done_at(state: State, key: str | None) -> int | None:
     """The version at which this state holds a key, or the batch that it names, as committed. [KY3] [KY6]"""
     batches = {f"{record.query}, batch {record.batch}": record.version for record in state.snapshot.streams.values()}
@@ -170,7 +165,8 @@ def _rollback(step: Step) -> str | None:
     restored = step.new.commit.restored
     if restored is None:
         return None
-    if any(not _is_void(step, later.version) for later in step.chain[step.birth :]):
+    # void: a member of a joint commit that was aborted; its state never was one [MT8]
+    if any(later.version not in step.old.snapshot.void for later in step.chain[step.birth :]):
         return f"it rolls back over version {step.old.version}, which it has not seen [CF13]"
     return None if is_readable(step.old.snapshot, restored) else f"version {restored} could no longer be read [CF13]"
 

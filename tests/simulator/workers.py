@@ -54,19 +54,10 @@ ADVANCING = 4
 _ROW_TRIES = 3
 # Expected errors of an operation when requests fail and others are faster. Anything else is a violation.
 EXPECTED = (
-    errors.StoreError,
-    errors.OutcomeUnknownError,
-    errors.CommitConflictError,
-    errors.JobAbortedError,
-    errors.JobFencedError,
-    errors.KeyReusedError,
-    errors.WatermarkError,
-    errors.SnapshotExpiredError,
-    errors.VersionNotFoundError,
-    errors.UsageError,
-    errors.SchemaMismatchError,
-    errors.ConstraintError,
-)
+    errors.StoreError, errors.OutcomeUnknownError, errors.CommitConflictError, errors.JobAbortedError, errors.JobFencedError,
+    errors.KeyReusedError, errors.WatermarkError, errors.SnapshotExpiredError, errors.VersionNotFoundError, errors.UsageError,
+    errors.SchemaMismatchError, errors.ConstraintError,
+)  # fmt: skip
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):

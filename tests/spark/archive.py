@@ -4,8 +4,6 @@
 A JVM that it does not fit (another Java, another class path) says nothing and goes on without, too.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

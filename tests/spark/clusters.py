@@ -1,7 +1,5 @@
 """Real Spark clusters on the loopback, and driver processes that tests may kill. What starts here ends here, by its pid."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -29,15 +27,11 @@ HOSTILE = "a b%20c+d=e#f?g*h[i]{j}'\"é漢\\k"
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 LOG4J = "\n".join(
     [
-        "rootLogger.level = {level}",
-        "rootLogger.appenderRef.stderr.ref = stderr",
-        "appender.stderr.type = Console",
-        "appender.stderr.name = stderr",
-        "appender.stderr.target = SYSTEM_ERR",
-        "appender.stderr.layout.type = PatternLayout",
+        "rootLogger.level = {level}", "rootLogger.appenderRef.stderr.ref = stderr", "appender.stderr.type = Console",
+        "appender.stderr.name = stderr", "appender.stderr.target = SYSTEM_ERR", "appender.stderr.layout.type = PatternLayout",
         "appender.stderr.layout.pattern = %p %c{1}: %m%n",
     ]
-)
+)  # fmt: skip
 
 
 def python_path(*, hooks: bool) -> str:
@@ -113,18 +107,8 @@ def standalone_cluster(scratch: Path, *, log_level: str = "fatal") -> Iterator[s
     port = free_port()
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch / "tmp", ignore_errors=True)
-        _start(
-            stack,
-            scratch,
-            log_level,
-            "org.apache.spark.deploy.master.Master",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--webui-port",
-            "0",
-        )
+        reached = f"--host 127.0.0.1 --port {port} --webui-port 0".split()
+        _start(stack, scratch, log_level, "org.apache.spark.deploy.master.Master", *reached)
         url = f"spark://127.0.0.1:{port}"
         wait_for(lambda: _answers(port), what="the master")
         for number in (1, 2):

@@ -1,7 +1,5 @@
 """What a test's driver process runs: `python -m tests.spark.jobs <answers' descriptor> <master> <conf as JSON>`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -196,16 +194,11 @@ def open_session(master: str, conf: dict[str, str]) -> Any:
     builder = SparkSession.builder.remote(f"local[{cores}]") if scheme == "connect" else SparkSession.builder.master(master)
     builder = builder.appName("manifestcommit test driver")
     defaults = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "600m",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100", "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executorEnv.MANIFESTCOMMIT_TEST_TRAPS": os.environ["MANIFESTCOMMIT_TEST_TRAPS"],
-    }
+    }  # fmt: skip
     for name, value in (defaults | conf).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

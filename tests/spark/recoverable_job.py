@@ -5,8 +5,6 @@ p are p * 10 to p * 10 + 9. With a second table, whose tasks use the folder `sec
 came of it is printed as JSON, of the first table last.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Makes a session say all that it can say of a table on S3: plans, pages, reprs, warnings, logs and errors. Runs in a driver process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

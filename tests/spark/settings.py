@@ -1,7 +1,5 @@
 """A session's settings for a while."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

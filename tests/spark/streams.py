@@ -1,7 +1,5 @@
 """Streaming queries of tests: input files in a folder, one per batch, each row with a number that no other row has."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The code of the how-to pages holds what they say, also when it is killed, replayed and raced. [SP7] [KY2] [KY3] [WM2]"""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -353,29 +353,16 @@ def test_credentials_are_seen_nowhere(kind: str, tmp_path: Path, rgw: Any, root:
     port = free_port()
     (tmp_path / "events").mkdir()
     conf = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file://{tmp_path}/events",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.logStageExecutorMetrics": "true",
-        "spark.ui.enabled": "true",
-        "spark.ui.port": str(port),
-        "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
-        "spark.cores.max": "2",
-        "spark.task.maxFailures": "1",
-        "spark.shuffle.compress": "false",
-        "spark.broadcast.compress": "false",
-        "spark.sql.maxPlanStringLength": "10000000",
+        "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{tmp_path}/events", "spark.eventLog.compress": "false",
+        "spark.eventLog.logStageExecutorMetrics": "true", "spark.ui.enabled": "true", "spark.ui.port": str(port),
+        "spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.cores.max": "2", "spark.task.maxFailures": "1",
+        "spark.shuffle.compress": "false", "spark.broadcast.compress": "false", "spark.sql.maxPlanStringLength": "10000000",
         "spark.sql.debug.maxToStringFields": "10000",
-    }
+    }  # fmt: skip
     arguments = {
-        "root": root,
-        "options": options,
-        "wrong": wrong,
-        "misplaced": misplaced,
-        "ui": f"http://127.0.0.1:{port}",
+        "root": root, "options": options, "wrong": wrong, "misplaced": misplaced, "ui": f"http://127.0.0.1:{port}",
         "read_only": f"s3://{rgw.bucket()}/t",
-    }
+    }  # fmt: skip
     with standalone_cluster(tmp_path, log_level="debug") if kind == "cluster" else nullcontext("connect:2") as master:
         driver = Driver(tmp_path, master, conf, log_level="debug")
         try:

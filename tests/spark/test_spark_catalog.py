@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.export.kinds import KINDS, foreign, numbered
 from tests.kit.sizes import rounds
+from tests.kit.tables import table_with
 from tests.spark.settings import setting
 
 import manifestcommit as mc
@@ -25,12 +26,9 @@ WIDENS = SPARK >= (4, 0)
 
 # Kinds that Spark's catalog cannot express, and a word of the reason.
 REFUSED = {
-    "renamed": "was renamed",
-    "dropped and added again": "was renamed or added again",
-    "compacted": "was renamed",
-    "adopted and renamed": "was renamed",
-    "adopted folders": "does not hold its partition column",
-}
+    "renamed": "was renamed", "dropped and added again": "was renamed or added again", "compacted": "was renamed",
+    "adopted and renamed": "was renamed", "adopted folders": "does not hold its partition column",
+}  # fmt: skip
 PROPERTY = {"export.formats": "spark-catalog"}
 QUICK = {*REFUSED, "all types", "partitions of text", "hostile names", "overwritten", "adopted"}
 _NUMBER = itertools.count()
@@ -139,8 +137,7 @@ def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Pat
 def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, path: str) -> None:
     """Not those of the files that Spark finds first. [EX10]"""
     mc.write(pa.table({"part": ["a", "b"], "x": pa.array([1, 2], pa.int32())}), path, partition_by="part")
-    mc.write(pa.table({"part": ["c"], "x": pa.array([2**40]), "more": ["m"]}), path, merge_schema=True)
-    table = mc.Table(path)
+    table = table_with(pa.table({"part": ["c"], "x": pa.array([2**40]), "more": ["m"]}), path, merge_schema=True)
     with in_catalog(spark, table) as name:
         if WIDENS:
             check(spark, table, name)
@@ -161,8 +158,7 @@ def test_partition_values_are_those_of_files(spark: SparkSession, tmp_path: Path
 @pytest.mark.thorough
 def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, tmp_path: Path) -> None:
     """Without the option for values in files, Spark would find no file. [EX10]"""
-    mc.write(numbered(2), str(tmp_path / "t"))
-    table = mc.Table(str(tmp_path / "t"))
+    table = table_with(numbered(2), str(tmp_path / "t"))
     location = table.export("spark-catalog").location
     with pytest.raises(Exception, match=r"(?i)conflicting"):
         spark.sql(f"CREATE TABLE by_hand (n BIGINT) USING parquet LOCATION '{location}'")
@@ -175,8 +171,7 @@ def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, 
 
 def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path, path: str) -> None:
     """An INSERT INTO fails, again and again; a stream adds no file. [EX10]"""
-    mc.write(numbered(2, part=["a", None]), path, partition_by="part")
-    table = mc.Table(path)
+    table = table_with(numbered(2, part=["a", None]), path, partition_by="part")
     table.set_properties(PROPERTY)
     with in_catalog(spark, table) as name:
         more, before = spark.sql("SELECT 9L AS n, 'q' AS part"), folder(table)
@@ -204,8 +199,7 @@ def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path, path
 @pytest.mark.thorough
 def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: SparkSession, path: str) -> None:
     """The table itself is as it was. [EX2] [EX10]"""
-    mc.write(numbered(2, part=["a", None]), path, partition_by="part")
-    table = mc.Table(path)
+    table = table_with(numbered(2, part=["a", None]), path, partition_by="part")
     table.set_properties(PROPERTY)
     wanted = rows(mc.read_committed(path, spark=spark))
     with in_catalog(spark, table) as name:
@@ -226,8 +220,7 @@ def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: Spa
 @pytest.mark.thorough
 def test_bounds_without_nan_skip_no_row(spark: SparkSession, path: str) -> None:
     """Of files that other programs wrote, also where these come after the table was made. [EX8] [EX10]"""
-    mc.write(numbered(1, f=[1.0]), path)
-    table = mc.Table(path)
+    table = table_with(numbered(1, f=[1.0]), path)
     table.set_properties(PROPERTY)
     with in_catalog(spark, table) as name:
         foreign(path, "other/a.parquet", numbered(3, f=[1.0, float("nan"), -0.0]))

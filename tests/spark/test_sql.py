@@ -158,8 +158,7 @@ def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root:
                 run(statement)
         assert held(root) == sorted(ROWS, key=repr)
         mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
-        found = run("""WITH "u" AS (SELECT 1) SELECT count("t"."n b") FROM "t" JOIN u WHERE "n b" > 1""")
-        assert rows(found) == [(3,)]
+        assert rows(run("""WITH "u" AS (SELECT 1) SELECT count("t"."n b") FROM "t" JOIN u WHERE "n b" > 1""")) == [(3,)]
         assert run("""DELETE FROM t WHERE day = '"' -- "x"\n OR `n b` = 4""").rows_deleted == 1
     finally:
         spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
@@ -207,17 +206,11 @@ def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str)
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("double", "9223372036854775807L"),
-        ("float", "9223372036854775807L"),
-        ("float", "2147483647"),
-        ("float", "16777217"),
-        ("long", "9223372036854775808D"),
-        ("long", "cast('9223372036854775808' as float)"),
-        ("integer", "cast(2147483648 as float)"),
-        ("integer", "2147483648D"),
-        ("double", "cast('9223372036854775807' as decimal(20,0))"),
+        ("double", "9223372036854775807L"), ("float", "9223372036854775807L"), ("float", "2147483647"), ("float", "16777217"),
+        ("long", "9223372036854775808D"), ("long", "cast('9223372036854775808' as float)"), ("integer", "cast(2147483648 as float)"),
+        ("integer", "2147483648D"), ("double", "cast('9223372036854775807' as decimal(20,0))"),
     ],
-)
+)  # fmt: skip
 def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str, value: str) -> None:
     """[SP48] Casts end at the largest number, there and back."""
     schema = Schema(fields=(Field(id=1, name="a b", type=column),))
@@ -330,13 +323,10 @@ def test_columns_and_properties(run: Any, root: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "option"),
     [
-        ("SELECT 1", {"key": "k"}),
-        ("SELECT 1", {"message": "m"}),
-        ("DELETE FROM t", {"watermarks": {"s": (0, 1)}}),
-        ("UPDATE t SET x = 1", {"based_on": 1}),
-        ("ALTER TABLE t DROP COLUMN x", {"key": "k"}),
+        ("SELECT 1", {"key": "k"}), ("SELECT 1", {"message": "m"}), ("DELETE FROM t", {"watermarks": {"s": (0, 1)}}),
+        ("UPDATE t SET x = 1", {"based_on": 1}), ("ALTER TABLE t DROP COLUMN x", {"key": "k"}),
     ],
-)
+)  # fmt: skip
 def test_what_is_declared_without_a_meaning_is_refused(run: Any, root: str, statement: str, option: dict[str, Any]) -> None:
     """[SP49]"""
     with pytest.raises(UsageError, match="eave"):

@@ -51,12 +51,8 @@ def test_versions_are_understood() -> None:
     """[SP47]"""
     text = "from a version as of 3, a for version as of 'x', b timestamp as of '2013-01-01', c for timestamp as of timestamp '2013', d"
     assert [each.travel for each in references(text)] == [
-        Travel(version=3),
-        Travel(tag="x"),
-        Travel(as_of="2013-01-01"),
-        Travel(as_of="2013"),
-        Travel(),
-    ]
+        Travel(version=3), Travel(tag="x"), Travel(as_of="2013-01-01"), Travel(as_of="2013"), Travel(),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

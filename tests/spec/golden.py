@@ -32,17 +32,12 @@ DAY, CARRIER = 102, 1_700_000_103
 
 SCHEMA = Schema(
     fields=(
-        Field(id=101, name="id", type="long", nullable=False),
-        Field(id=DAY, name="day", type="date"),
+        Field(id=101, name="id", type="long", nullable=False), Field(id=DAY, name="day", type="date"),
         Field(id=CARRIER, name="carrier", type="string", physical="air line", metadata={"comment": "IATA, 2 letters"}),
-        Field(id=104, name="price", type="decimal(12,2)"),
-        Field(id=105, name="weight", type="double"),
-        Field(id=106, name="ünïcode note", type="string"),
-        Field(id=107, name="at", type="timestamp"),
-        Field(id=108, name="local", type="timestamp_ntz"),
-        Field(id=109, name="delay", type="interval day to second"),
-        Field(id=110, name="blob", type="binary"),
-        Field(id=111, name="flag", type="boolean"),
+        Field(id=104, name="price", type="decimal(12,2)"), Field(id=105, name="weight", type="double"),
+        Field(id=106, name="ünïcode note", type="string"), Field(id=107, name="at", type="timestamp"),
+        Field(id=108, name="local", type="timestamp_ntz"), Field(id=109, name="delay", type="interval day to second"),
+        Field(id=110, name="blob", type="binary"), Field(id=111, name="flag", type="boolean"),
         Field(
             id=112,
             name="legs",
@@ -61,20 +56,14 @@ SCHEMA = Schema(
             name="attributes",
             type=MapType(key=Field(id=117, name="key", type="string", nullable=False), value=Field(id=118, name="value", type="float")),
         ),
-        Field(id=119, name="payload", type="variant"),
-        Field(id=2_147_483_647, name="nothing", type="void"),
+        Field(id=119, name="payload", type="variant"), Field(id=2_147_483_647, name="nothing", type="void"),
     )
-)
+)  # fmt: skip
 
 INLINED = (
     Entry(
-        path=f"day=2013-01-01/air line=A%2FA é/00003-{ATTEMPT}-0-{JOB}.parquet",
-        partition=("2013-01-01", "A/A é"),
-        rows=1000,
-        bytes=123_456,
-        digest="sha256:" + "ab" * 32,
-        added=42,
-        job=JOB,
+        path=f"day=2013-01-01/air line=A%2FA é/00003-{ATTEMPT}-0-{JOB}.parquet", partition=("2013-01-01", "A/A é"), rows=1000,
+        bytes=123_456, digest="sha256:" + "ab" * 32, added=42, job=JOB,
         columns={
             101: ColumnStats(nulls=0, min=-9_007_199_254_740_993, max=9_223_372_036_854_775_807),
             DAY: ColumnStats(nulls=0, min="2013-01-01", max="2013-01-01"),
@@ -91,16 +80,10 @@ INLINED = (
         sources=(SourceRange(source="MyTopic:0", start=None, end=50), SourceRange(source="file:ä b%20", start="etag-1", end="etag-2")),
     ),
     Entry(
-        path="from outside/100% #1 'x'=+.parquet",
-        partition=("@-800000", None),
-        rows=0,
-        bytes=400,
-        footer=FooterRef(bytes=312, digest="sha256:" + "fe" * 32),
-        added=42,
-        job=JOB,
-        columns={105: ColumnStats(nulls=0)},
+        path="from outside/100% #1 'x'=+.parquet", partition=("@-800000", None), rows=0, bytes=400,
+        footer=FooterRef(bytes=312, digest="sha256:" + "fe" * 32), added=42, job=JOB, columns={105: ColumnStats(nulls=0)},
     ),
-)
+)  # fmt: skip
 
 LISTED = (
     Entry(
@@ -176,29 +159,15 @@ def manifest_ref() -> ManifestRef:
     """The reference to the golden manifest."""
     data = stored(MANIFEST)
     return ManifestRef(
-        path=MANIFEST,
-        files=3,
-        rows=60,
-        data_bytes=9_000,
-        bytes=len(data),
-        digest=codec.digest(data),
-        added=MANIFEST_ADDED,
-        lower=("2012-12-31", "UA"),
-        upper=("2012-12-31", "UA"),
-        nulls=(False, True),
-        first_path=LISTED[0].path,
-        last_path=LISTED[2].path,
-    )
+        path=MANIFEST, files=3, rows=60, data_bytes=9_000, bytes=len(data), digest=codec.digest(data), added=MANIFEST_ADDED,
+        lower=("2012-12-31", "UA"), upper=("2012-12-31", "UA"), nulls=(False, True), first_path=LISTED[0].path, last_path=LISTED[2].path,
+    )  # fmt: skip
 
 
 def full() -> snapshot.Snapshot:
     """Version 42: every member that this version of the format has, but for those that are reserved."""
     return snapshot.Snapshot(
-        format_version=1,
-        table_id=TABLE_ID,
-        version=VERSION,
-        parent_digest="sha256:" + "cd" * 32,
-        committed_at=1_794_000_000_000_001,
+        format_version=1, table_id=TABLE_ID, version=VERSION, parent_digest="sha256:" + "cd" * 32, committed_at=1_794_000_000_000_001,
         writer="manifestcommit 0.1.0",
         commits=(
             snapshot.Commit(
@@ -224,27 +193,17 @@ def full() -> snapshot.Snapshot:
                 job=OTHER_JOB, commit_id=f"{OTHER_JOB}.fedcba9876543210", operation="an operation of a later release", touched=({},)
             ),
         ),
-        schema=SCHEMA,
-        partition_by=(DAY, CARRIER),
-        manifests=(manifest_ref(),),
-        added=INLINED,
-        removed={MANIFEST: encode(0b010)},
+        schema=SCHEMA, partition_by=(DAY, CARRIER), manifests=(manifest_ref(),), added=INLINED, removed={MANIFEST: encode(0b010)},
         removed_runs=(run_ref(REMOVED_RUN),),
         watermarks={"MyTopic:0": 50, "MyTopic:1": -9_223_372_036_854_775_808, "file:ä b%20": "etag-2"},
         origins={"MyTopic:0": -5, "MyTopic:1": None, "file:ä b%20": "etag-0"},
-        keys={"flights:2013-01": snapshot.KeyRecord(version=42, digest="33" * 16)},
-        key_runs=(run_ref(KEY_RUN),),
-        recent_jobs={JOB: 42, OTHER_JOB: 42, GIVEN_UP: None},
-        job_runs=(run_ref(JOB_RUN),),
-        fence=39,
-        expired=30,
+        keys={"flights:2013-01": snapshot.KeyRecord(version=42, digest="33" * 16)}, key_runs=(run_ref(KEY_RUN),),
+        recent_jobs={JOB: 42, OTHER_JOB: 42, GIVEN_UP: None}, job_runs=(run_ref(JOB_RUN),), fence=39, expired=30,
         tags={"before the merge": snapshot.Tag(version=17, until=1_800_000_000_000_000), "for ever": snapshot.Tag(version=42)},
-        properties={"owner": "team 'ä'", "": ""},
-        totals=snapshot.Totals(files=4, rows=1040, bytes=129_460),
-        data_at=1_794_000_000_000_001,
+        properties={"owner": "team 'ä'", "": ""}, totals=snapshot.Totals(files=4, rows=1040, bytes=129_460), data_at=1_794_000_000_000_001,
         dated=((12, 1_790_000_000_000_000), (38, 1_793_900_000_000_000)),
         advanced_at={"MyTopic:0": 1_794_000_000_000_001, "file:ä b%20": 1_793_000_000_000_000},
-    )
+    )  # fmt: skip
 
 
 def streaming() -> snapshot.Snapshot:
@@ -287,21 +246,15 @@ def shared() -> snapshot.Snapshot:
         {"MyTopic:0": (10, 9_223_372_036_854_775_807), "file:ä b%20": ("etag-1", "etag-2")},
     )
     return snapshot.Snapshot(
-        format_version=1,
-        table_id=TABLE_ID,
-        version=8,
-        parent_digest="sha256:" + "ef" * 32,
-        committed_at=1_794_000_000_000_003,
+        format_version=1, table_id=TABLE_ID, version=8, parent_digest="sha256:" + "ef" * 32, committed_at=1_794_000_000_000_003,
         writer="manifestcommit 0.1.0",
         commits=tuple(
             snapshot.Commit(job=job, commit_id=f"{job}.0000000000000008", key=f"key {job[:2]}", operation="append", advanced=each)
             for job, each in zip(jobs, advanced, strict=True)
         ),
-        watermarks={"MyTopic:0": 9_223_372_036_854_775_807, "file:ä b%20": "etag-2"},
-        origins={"MyTopic:0": 0, "file:ä b%20": None},
-        keys={f"key {job[:2]}": snapshot.KeyRecord(version=8, digest="44" * 16) for job in jobs},
-        recent_jobs=dict.fromkeys(jobs, 8),
-    )
+        watermarks={"MyTopic:0": 9_223_372_036_854_775_807, "file:ä b%20": "etag-2"}, origins={"MyTopic:0": 0, "file:ä b%20": None},
+        keys={f"key {job[:2]}": snapshot.KeyRecord(version=8, digest="44" * 16) for job in jobs}, recent_jobs=dict.fromkeys(jobs, 8),
+    )  # fmt: skip
 
 
 def intent() -> Prepared:
@@ -329,40 +282,29 @@ def minimal() -> snapshot.Snapshot:
     """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
     job = f"v1-{TABLE_ID}-{'0' * 32}"
     return snapshot.Snapshot(
-        format_version=1,
-        table_id=TABLE_ID,
-        version=1,
-        committed_at=0,
-        writer="",
+        format_version=1, table_id=TABLE_ID, version=1, committed_at=0, writer="",
         commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="create"),),
-    )
+    )  # fmt: skip
 
 
 def clocks() -> snapshot.Snapshot:
     """Version 5: 2 was committed by a clock ten years ahead, and 3 and 4 after it; this one by a clock that was a second behind."""
     job = f"v4-{TABLE_ID}-{'5' * 32}"
     return msgspec.structs.replace(
-        minimal(),
-        version=5,
-        parent_digest="sha256:" + "5" * 64,
-        committed_at=2_087_500_000_000_000,
-        clock=2_087_499_999_000_000,
+        minimal(), version=5, parent_digest="sha256:" + "5" * 64, committed_at=2_087_500_000_000_000, clock=2_087_499_999_000_000,
         commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="properties"),),
         disputed_times=(snapshot.DisputedTime(first=2, last=4, said=2_087_400_000_000_000, clock=1_772_000_000_000_000),),
-    )
+    )  # fmt: skip
 
 
 def folders() -> snapshot.Snapshot:
     """Version 6 of a table that was partitioned by two columns, went back to version 1 and has had no columns since."""
     job = f"v5-{TABLE_ID}-{'6' * 32}"
     return msgspec.structs.replace(
-        minimal(),
-        version=6,
-        parent_digest="sha256:" + "6" * 64,
+        minimal(), version=6, parent_digest="sha256:" + "6" * 64,
         commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="rollback", reason="é", restored=1),),
-        recent_jobs={job: 6},
-        former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
-    )
+        recent_jobs={job: 6}, former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
+    )  # fmt: skip
 
 
 MESSAGE, METADATA = "late corrections\n\tof May é", {"airflow_run": "manual__2013-01-02", "git %+=#": "", "ünïcode": "'\"&<b>"}
@@ -409,33 +351,24 @@ def prepared() -> Prepared:
     return Prepared(
         format_version=1,
         change=Write(
-            job=JOB,
-            birth=40,
-            operation="overwrite",
-            key="flights:2013-01",
-            declared="33" * 16,
-            schema=SCHEMA,
-            partition_by=(DAY, CARRIER),
+            job=JOB, birth=40, operation="overwrite", key="flights:2013-01", declared="33" * 16, schema=SCHEMA, partition_by=(DAY, CARRIER),
             edits=(
                 SchemaEdit(kind="add", id=119, column="payload", field=SCHEMA.fields[13]),
                 SchemaEdit(kind="add", id=115, column="legs.element.seat", field=Field(id=115, name="seat", type="byte"), parent=113),
                 SchemaEdit(kind="widen", id=101, column="id", was="integer", to="long"),
             ),
-            initial=SCHEMA,
-            add=tuple(msgspec.structs.replace(entry, added=0) for entry in INLINED),
+            initial=SCHEMA, add=tuple(msgspec.structs.replace(entry, added=0) for entry in INLINED),
             add_manifests=(msgspec.structs.replace(manifest_ref(), path=f"{object_names.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0),),
             touched=({DAY: "2013-01-01", CARRIER: "A/A é"}, {DAY: "@-800000", CARRIER: None}),
-            overwrite=Overwrite(scope=({DAY: "2013-01-01"},), dynamic=True, conflict="blind"),
-            remove=frozenset({LISTED[0].path}),
+            overwrite=Overwrite(scope=({DAY: "2013-01-01"},), dynamic=True, conflict="blind"), remove=frozenset({LISTED[0].path}),
             reads=({DAY: "2013-01-01"}, {DAY: None, CARRIER: "A/A é"}),
             advances=(Advance(source="MyTopic:0", start=0, end=50), Advance(source="file:ä b%20", end="etag-2")),
-            properties={"owner": "team 'ä'", "gone": None},
-            summary=snapshot.Summary(tasks=4, seconds=1.5),
+            properties={"owner": "team 'ä'", "gone": None}, summary=snapshot.Summary(tasks=4, seconds=1.5),
         ),
         done=snapshot.KeyRecord(version=40, digest="33" * 16),
         prepared_at=1_794_000_000_000_001,
         writer="manifestcommit 0.1.0",
-    )
+    )  # fmt: skip
 
 
 def based() -> Prepared:
@@ -462,17 +395,11 @@ def pending() -> snapshot.Snapshot:
     """Version 9, a member of the second attempt of a joint commit: version 8 was that of the first, which was aborted."""
     job = f"v7-{TABLE_ID}-{'9' * 32}"
     return msgspec.structs.replace(
-        minimal(),
-        format_version=2,
-        version=9,
-        parent_digest="sha256:" + "9" * 64,
-        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append"),),
-        recent_jobs={job: 9},
+        minimal(), format_version=2, version=9, parent_digest="sha256:" + "9" * 64,
+        commits=(snapshot.Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append"),), recent_jobs={job: 9},
         pending=snapshot.Pending(home=HOME, table_id=HOME_ID, job=HOME_JOB, attempt=2, base=7),
-        homes={HOME_ID: snapshot.HomeRecord(version=9, root=HOME)},
-        void=(8,),
-        rank=2,
-    )
+        homes={HOME_ID: snapshot.HomeRecord(version=9, root=HOME)}, void=(8,), rank=2,
+    )  # fmt: skip
 
 
 def joint_hint() -> codec.Hint:
@@ -484,15 +411,11 @@ def home() -> snapshot.Snapshot:
     """Version 4 of the home, which commits that member."""
     attempt = object_names.attempt_id(HOME_JOB, 2)
     return msgspec.structs.replace(
-        minimal(),
-        table_id=HOME_ID,
-        version=4,
-        parent_digest="sha256:" + "4" * 64,
+        minimal(), table_id=HOME_ID, version=4, parent_digest="sha256:" + "4" * 64,
         commits=(snapshot.Commit(job=HOME_JOB, commit_id=f"{HOME_JOB}.0000000000000000", operation="append"),),
         recent_jobs={HOME_JOB: 4, object_names.attempt_id(HOME_JOB, 1): None},
-        joint={TABLE_ID: snapshot.JointRecord(version=9, attempt=attempt, root=HERE)},
-        rank=-1,
-    )
+        joint={TABLE_ID: snapshot.JointRecord(version=9, attempt=attempt, root=HERE)}, rank=-1,
+    )  # fmt: skip
 
 
 def plain(made: snapshot.Snapshot | Prepared | FinishedTask) -> Any:

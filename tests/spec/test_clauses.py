@@ -43,14 +43,11 @@ def test_a_clause_defined_twice_is_seen() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("holds [XX1].", {"XX1"}),
-        ("[XX1, XX2]", {"XX1", "XX2"}),
-        ("[XX1] [XX12]", {"XX1", "XX12"}),
-        ("calls [XX1]-[XX4]", {"XX1", "XX2", "XX3", "XX4"}),
-        ("calls [XX1]–[XX2]", {"XX1", "XX2"}),
+        ("holds [XX1].", {"XX1"}), ("[XX1, XX2]", {"XX1", "XX2"}), ("[XX1] [XX12]", {"XX1", "XX12"}),
+        ("calls [XX1]-[XX4]", {"XX1", "XX2", "XX3", "XX4"}), ("calls [XX1]–[XX2]", {"XX1", "XX2"}),
         ("rows[0] list[ABC] dict[XX] [x1] XX1", set()),
     ],
-)
+)  # fmt: skip
 def test_citations_are_found(text: str, expected: set[str]) -> None:
     assert cited(text) == expected
 

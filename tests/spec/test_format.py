@@ -48,23 +48,15 @@ def test_a_version_has_one_name_and_names_sort_as_versions_do(version: int) -> N
 @pytest.mark.parametrize(
     "stranger",
     [
-        "_manifest/versions/42.json.zst",
-        "_manifest/versions/00000000000000000042.json",
-        "_manifest/versions/00000000000000000042.json.zst.tmp",
-        "_manifest/versions/00000000000000000042.json.zst\n",
-        "_manifest/versions/000000000000000000042.json.zst",
-        "_manifest/versions/-0000000000000000042.json.zst",
-        "_manifest/versions/+0000000000000000042.json.zst",
-        "_manifest/versions/0000000000000000_042.json.zst",
-        "_manifest/versions/00000000000000000042Xjson.zst",
-        "_manifest/versions/x/00000000000000000042.json.zst",
-        "_manifest/versions/" + "0" * 18 + "٤٢.json.zst",
-        f"_manifest/versions/i-{golden.JOB}",
-        "x/_manifest/versions/00000000000000000042.json.zst",
-        "_manifest/versions/",
-        "",
+        "_manifest/versions/42.json.zst", "_manifest/versions/00000000000000000042.json",
+        "_manifest/versions/00000000000000000042.json.zst.tmp", "_manifest/versions/00000000000000000042.json.zst\n",
+        "_manifest/versions/000000000000000000042.json.zst", "_manifest/versions/-0000000000000000042.json.zst",
+        "_manifest/versions/+0000000000000000042.json.zst", "_manifest/versions/0000000000000000_042.json.zst",
+        "_manifest/versions/00000000000000000042Xjson.zst", "_manifest/versions/x/00000000000000000042.json.zst",
+        "_manifest/versions/" + "0" * 18 + "٤٢.json.zst", f"_manifest/versions/i-{golden.JOB}",
+        "x/_manifest/versions/00000000000000000042.json.zst", "_manifest/versions/", "",
     ],
-)
+)  # fmt: skip
 def test_other_names_are_no_version(stranger: str) -> None:
     """Two names for one version would be two winners. [LY2]"""
     assert object_names.parse_version(stranger) is None
@@ -95,19 +87,10 @@ def test_a_job_id_takes_128_random_bits() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        "",
-        "v0" + golden.JOB[3:],
-        "v01" + golden.JOB[3:],
-        "v-1" + golden.JOB[3:],
-        "v٤" + golden.JOB[3:],
-        golden.JOB.upper(),
-        golden.JOB + "\n",
-        golden.JOB + "0",
-        golden.JOB[:-1],
-        golden.JOB[:-1] + "g",
-        f"x/{golden.JOB}",
+        "", "v0" + golden.JOB[3:], "v01" + golden.JOB[3:], "v-1" + golden.JOB[3:], "v٤" + golden.JOB[3:], golden.JOB.upper(),
+        golden.JOB + "\n", golden.JOB + "0", golden.JOB[:-1], golden.JOB[:-1] + "g", f"x/{golden.JOB}",
     ],
-)
+)  # fmt: skip
 def test_other_texts_are_no_job_id(wrong: str) -> None:
     """[LY4]"""
     with pytest.raises(ValueError):
@@ -192,18 +175,11 @@ def test_a_path_that_is_plain_is_one_that_nothing_speaks_against(pieces: list[st
 @pytest.mark.parametrize(
     "path",
     [
-        "",
-        "x.parquet",
-        "_manifest/manifests/",
-        "_manifest/manifests/..",
-        "_manifest/manifests/../versions/x",
-        "_manifest/manifests/a/b",
-        "_manifest/versions/00000000000000000001.json.zst",
-        "/_manifest/manifests/x",
-        "_manifest/manifests/a\0b",
+        "", "x.parquet", "_manifest/manifests/", "_manifest/manifests/..", "_manifest/manifests/../versions/x", "_manifest/manifests/a/b",
+        "_manifest/versions/00000000000000000001.json.zst", "/_manifest/manifests/x", "_manifest/manifests/a\0b",
         "_manifest/manifests/a\\b",
     ],
-)
+)  # fmt: skip
 def test_a_reference_outside_its_folder_is_damage(where: str, path: str) -> None:
     """[LY1] [LY3] [SE2]"""
     document = copy.deepcopy(DOCUMENT)
@@ -276,24 +252,15 @@ def _declaring(size: int) -> bytes:
 
 
 BAD_FRAMES = {
-    "empty": b"",
-    "not zstd": RAW,
-    "the magic alone": FRAME[:4],
-    "truncated": FRAME[:-1],
-    "half": FRAME[: len(FRAME) // 2],
-    "trailing bytes": FRAME + b"\0",
-    "a second frame": FRAME + FRAME,
+    "empty": b"", "not zstd": RAW, "the magic alone": FRAME[:4], "truncated": FRAME[:-1], "half": FRAME[: len(FRAME) // 2],
+    "trailing bytes": FRAME + b"\0", "a second frame": FRAME + FRAME,
     "a skippable frame before": b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + FRAME,
-    "no declared size": zstandard.ZstdCompressor(write_content_size=False).compress(RAW),
-    "declares more than it holds": _declaring(10),
-    "declares more than is allowed": _declaring(codec.MAX_RAW_BYTES + 1),
-    "declares the whole address space": _declaring(2**64 - 3),
-    "a wrong checksum": FRAME[:-1] + bytes([FRAME[-1] ^ 1]),
-    "holds nothing": codec.compress(b""),
-    "holds no UTF-8": codec.compress(RAW.replace(b"team", b"te\xff\xfe")),
-    "holds two documents": codec.compress(RAW + RAW),
+    "no declared size": zstandard.ZstdCompressor(write_content_size=False).compress(RAW), "declares more than it holds": _declaring(10),
+    "declares more than is allowed": _declaring(codec.MAX_RAW_BYTES + 1), "declares the whole address space": _declaring(2**64 - 3),
+    "a wrong checksum": FRAME[:-1] + bytes([FRAME[-1] ^ 1]), "holds nothing": codec.compress(b""),
+    "holds no UTF-8": codec.compress(RAW.replace(b"team", b"te\xff\xfe")), "holds two documents": codec.compress(RAW + RAW),
     "holds a document too deep": codec.compress(b'{"format_version":1,"x":' + b"[" * 100_000),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", BAD_FRAMES)
@@ -361,8 +328,7 @@ def test_unknown_members_survive_at_every_depth(unknown: dict[int, dict[str, Any
     places = golden.places(document)
     for index, members in unknown.items():
         places[index].update(members)
-    again = json.loads(codec.decompress(codec.encode_snapshot(decode_document(document)), name=NAME))
-    assert again == document
+    assert json.loads(codec.decompress(codec.encode_snapshot(decode_document(document)), name=NAME)) == document
 
 
 def test_an_unknown_member_survives_where_it_is_the_only_one() -> None:
@@ -397,8 +363,7 @@ def _read_or_refused(data: bytes) -> None:
     except (CorruptMetadataError, UnsupportedFormatError):
         return
     assert isinstance(snapshot, Snapshot) and snapshot.version == golden.VERSION
-    again = codec.decode_snapshot(codec.encode_snapshot(snapshot), name=NAME)
-    assert again == snapshot
+    assert codec.decode_snapshot(codec.encode_snapshot(snapshot), name=NAME) == snapshot
 
 
 EDITS = st.lists(

@@ -26,15 +26,10 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 # Every type that may partition a table, and any value that its column can hold.
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "boolean": st.booleans(),
-    "byte": st.integers(-128, 127),
-    "long": INT64,
-    "string": st.text(max_size=8),
-    "date": st.integers(-(2**31), 2**31 - 1).map(lambda days: values.encode(days, "date")),
-    "timestamp": INT64,
-    "timestamp_ntz": INT64,
+    "boolean": st.booleans(), "byte": st.integers(-128, 127), "long": INT64, "string": st.text(max_size=8),
+    "date": st.integers(-(2**31), 2**31 - 1).map(lambda days: values.encode(days, "date")), "timestamp": INT64, "timestamp_ntz": INT64,
     "decimal(5,2)": st.decimals(-999, 999, places=2).map(lambda number: values.encode(Decimal(number), "decimal(5,2)")),
-}
+}  # fmt: skip
 MORE = {
     "float": st.floats(width=32, allow_nan=False).map(lambda number: values.encode(number, "float")),
     "double": st.floats(allow_nan=False).map(lambda number: values.encode(number, "double")),

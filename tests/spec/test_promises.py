@@ -12,34 +12,13 @@ REPO = Path(__file__).resolve().parents[2]
 PAGE = (REPO / "spec" / "promises.md").read_text("utf-8")
 TEST = re.compile(r"`(tests/[^`\s]+\.py)::([^`\s]+)`")
 SYSTEMS = (
-    "FileOutputCommitter",
-    "v1 and v2",
-    "S3A",
-    "staging",
-    "partitioned",
-    "magic",
-    "direct committer",
-    "Stocator",
-    "EMRFS",
-    "CommitStepStore",
-    "RisingWave",
-    "SeaTunnel",
-    "XA",
-    "idempotent",
-    "`_spark_metadata`",
-    "Iceberg",
-)
+    "FileOutputCommitter", "v1 and v2", "S3A", "staging", "partitioned", "magic", "direct committer", "Stocator", "EMRFS",
+    "CommitStepStore", "RisingWave", "SeaTunnel", "XA", "idempotent", "`_spark_metadata`", "Iceberg",
+)  # fmt: skip
 ATTRIBUTES = (
-    "speculative tasks",
-    "recoverable job",
-    "abortable task",
-    "abortable job",
-    "uncommitted task output observable",
-    "committed task output observable",
-    "atomic task commit",
-    "atomic job commit",
-    "partitioned-executor resilience",
-)
+    "speculative tasks", "recoverable job", "abortable task", "abortable job", "uncommitted task output observable",
+    "committed task output observable", "atomic task commit", "atomic job commit", "partitioned-executor resilience",
+)  # fmt: skip
 
 
 @cache

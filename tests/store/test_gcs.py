@@ -217,14 +217,10 @@ def test_an_upload_that_gcs_ends_is_no_object(gcs: Store, google: StandIn, statu
 @pytest.mark.parametrize(
     "body",
     [
-        b"<html>Welcome</html>",
-        b"{}",
-        b"[]",
-        b"null",
-        b'{"kind": "storage#objects", "items": [1]}',
+        b"<html>Welcome</html>", b"{}", b"[]", b"null", b'{"kind": "storage#objects", "items": [1]}',
         b'{"kind": "storage#objects", "items": 1}',
     ],
-)
+)  # fmt: skip
 def test_an_answer_that_is_no_list_of_gcs_is_no_empty_list(
     gcs: Store, google: StandIn, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,28 +83,15 @@ def test_a_refused_connection_has_sent_nothing() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        None,
-        b"HTTP/1.1 2",
-        b"HTTP/1.1 200 OK\r\nContent-Le",
-        b"HTTP/1.1 200 OK\r\nETag: x\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nda",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nda\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\nall until the end",
+        None, b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nETag: x\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nda",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nda\r\n", b"HTTP/1.1 200 OK\r\n\r\nall until the end",
         b"no HTTP at all\r\n\r\n",
     ],
     ids=[
-        "closed",
-        "in the status",
-        "in a header",
-        "after a header",
-        "before the empty line",
-        "half a body",
-        "chunks",
-        "no length",
-        "noise",
+        "closed", "in the status", "in a header", "after a header", "before the empty line", "half a body", "chunks", "no length", "noise",
     ],
-)
+)  # fmt: skip
 def test_half_an_answer_is_none(answer: bytes | None) -> None:
     """The standard library takes what is cut off for the end; and nothing is sent twice. [ST5] [ST8] [ST14]"""
     with scripted(answer, OK) as (url, received):

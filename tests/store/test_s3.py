@@ -175,24 +175,17 @@ def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: in
 @pytest.mark.parametrize(
     ("fault", "lands"),
     [
-        (Fault(kind="status_before", status=503), False),
-        (Fault(kind="status_before", status=500), False),
-        (Fault(kind="status_before", status=409), False),
-        (Fault(kind="status_after", status=500), True),
-        (Fault(kind="status_after", status=503), True),
-        (Fault(kind="status_after", status=409), True),
+        (Fault(kind="status_before", status=503), False), (Fault(kind="status_before", status=500), False),
+        (Fault(kind="status_before", status=409), False), (Fault(kind="status_after", status=500), True),
+        (Fault(kind="status_after", status=503), True), (Fault(kind="status_after", status=409), True),
         (Fault(kind="status_after", status=520, code="Unknown"), True),
-        (Fault(kind="status_after", status=524, code="TimeoutOccurred"), True),
-        (Fault(kind="status_after", status=599, code="Odd"), True),
-        (Fault(kind="status_after", status=200, code="InternalError"), True),
-        (Fault(kind="request_reset"), False),
-        (Fault(kind="request_dropped"), False),
-        (Fault(kind="answer_closed"), True),
-        (Fault(kind="answer_dropped"), True),
+        (Fault(kind="status_after", status=524, code="TimeoutOccurred"), True), (Fault(kind="status_after", status=599, code="Odd"), True),
+        (Fault(kind="status_after", status=200, code="InternalError"), True), (Fault(kind="request_reset"), False),
+        (Fault(kind="request_dropped"), False), (Fault(kind="answer_closed"), True), (Fault(kind="answer_dropped"), True),
         (Fault(kind="answer_cut", cut="head"), True),
     ],
     ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
-)
+)  # fmt: skip
 def test_a_create_without_a_clear_answer_is_unclear(place: Place, proxy: FaultProxy, fault: Fault, lands: bool) -> None:
     """Never reported as won, nor as lost; whether to ask again is the commit's to decide. [ST5] [ST14] [CM6] [IV4]"""
     hangs = fault.kind in ("request_dropped", "answer_dropped")
@@ -260,14 +253,9 @@ def test_a_part_that_is_lost_is_sent_again(store: Store, proxy: FaultProxy) -> N
 # --- refusals ---------------------------------------------------------------------------------------------------------------
 def every_call(store: Store) -> list[Any]:
     return [
-        lambda: store.get("x"),
-        lambda: store.put("x", b""),
-        lambda: store.put_if_absent("x", b""),
-        lambda: names(store),
-        lambda: store.delete(["x"]),
-        lambda: store.open_input("x"),
-        lambda: store.create_output("x").close(),
-    ]
+        lambda: store.get("x"), lambda: store.put("x", b""), lambda: store.put_if_absent("x", b""), lambda: names(store),
+        lambda: store.delete(["x"]), lambda: store.open_input("x"), lambda: store.create_output("x").close(),
+    ]  # fmt: skip
 
 
 def refusals(store: Store, kind: type[StoreError], text: str, secret: str) -> None:
@@ -365,15 +353,10 @@ def test_a_part_of_an_object_is_read_from_a_server_that_adds_the_checksum_of_the
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("s3://", "no root"),
-        ("s3:///x", "no root"),
-        ("s3://b//x", "no root"),
-        ("s3://b/../c", "no root"),
-        ("s3://b/./c", "no root"),
-        ("s3://arn:aws:s3:us-west-2:1:accesspoint/t", "alias"),
-        ("s3://key:secret@b/t", "must not carry credentials"),
+        ("s3://", "no root"), ("s3:///x", "no root"), ("s3://b//x", "no root"), ("s3://b/../c", "no root"), ("s3://b/./c", "no root"),
+        ("s3://arn:aws:s3:us-west-2:1:accesspoint/t", "alias"), ("s3://key:secret@b/t", "must not carry credentials"),
     ],
-)
+)  # fmt: skip
 def test_a_root_that_cannot_be_is_refused_without_a_request(url: str, text: str) -> None:
     """[ST4] [ST7] [SE1]"""
     with pytest.raises(UsageError, match=text):
@@ -393,16 +376,14 @@ def test_a_store_and_its_options_show_no_value(place: Place, store: Store) -> No
     for text in (repr(store), str(store.__dict__), repr(options), str(options), f"{options}", store.url, store.identity):
         assert place.options["secret"] not in text and "deeper" not in text
     assert options.scrub(f"no {place.options['secret']} and no a deeper secret") == "no *** and no ***"
-    again = pickle.loads(pickle.dumps(store))
-    again.put("x", b"1")
+    pickle.loads(pickle.dumps(store)).put("x", b"1")
     assert store.get("x") == b"1"
 
 
 def test_the_root_one_level_up(place: Place) -> None:
     """[LY6]"""
     bucket = place.url.split("/")[2]
-    store = place.named(f"s3://{bucket}/a/b").open()
-    above = store.parent()
+    above = place.named(f"s3://{bucket}/a/b").open().parent()
     assert above is not None and above.url == f"s3://{bucket}/a"
     top = above.parent()
     assert top is not None and top.url == f"s3://{bucket}" and top.parent() is None

@@ -87,14 +87,11 @@ def test_an_endpoint_that_is_none_is_refused_without_its_password(endpoint: str,
     ("endpoint", "shown"),
     [
         ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
-        ("https://User:pa@ss/w?or#d@Store.Example:9000/Path/", "https://store.example:9000/Path"),
-        ("https://token@store", "https://store"),
-        ("https://store/?sig=secret#secret", "https://store"),
-        ("user:p://w@store:1/a", "store:1/a"),
-        ("http://[::1]:80/", "http://[::1]:80"),
-        ("", ""),
+        ("https://User:pa@ss/w?or#d@Store.Example:9000/Path/", "https://store.example:9000/Path"), ("https://token@store", "https://store"),
+        ("https://store/?sig=secret#secret", "https://store"), ("user:p://w@store:1/a", "store:1/a"),
+        ("http://[::1]:80/", "http://[::1]:80"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_of_an_endpoint_only_the_place_is_shown(endpoint: str, shown: str) -> None:
     """[SE1]"""
     assert public_endpoint(endpoint) == shown

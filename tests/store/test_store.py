@@ -157,13 +157,9 @@ def test_a_hostile_name_is_kept_as_it_was_written(place: Place, name: str, store
 def test_a_name_that_climbs_is_refused_by_every_call(store: Store, name: str) -> None:
     """[LY1] [SE2]"""
     calls: list[Callable[[], object]] = [
-        lambda: store.get(name),
-        lambda: store.put(name, b"x"),
-        lambda: store.put_if_absent(name, b"x"),
-        lambda: store.delete([name]),
-        lambda: store.create_output(name),
-        lambda: store.open_input(name),
-    ]
+        lambda: store.get(name), lambda: store.put(name, b"x"), lambda: store.put_if_absent(name, b"x"), lambda: store.delete([name]),
+        lambda: store.create_output(name), lambda: store.open_input(name),
+    ]  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match="not a name below"):
             call()

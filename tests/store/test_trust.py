@@ -191,10 +191,6 @@ def test_an_output_whose_completion_failed_is_not_completed_again(proxy: FaultPr
     assert names(store) == []
 
 
-def discard_in_child(output: Any) -> None:
-    output.discard()
-
-
 @pytest.mark.thorough
 def test_a_forked_child_does_not_end_its_parents_upload(store: Store) -> None:
     """[ST2] [ST13]"""
@@ -202,7 +198,7 @@ def test_a_forked_child_does_not_end_its_parents_upload(store: Store) -> None:
     output.write(bytes(2 * PART_BYTES + 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = multiprocessing.get_context("fork").Process(target=discard_in_child, args=(output,))
+        child = multiprocessing.get_context("fork").Process(target=output.discard)
         child.start()
     child.join(60)
     assert child.exitcode == 0

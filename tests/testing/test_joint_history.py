@@ -51,16 +51,10 @@ def found(*histories: History) -> Contradiction:
 def test_what_is_right_has_no_contradiction() -> None:
     """Joint commits beside each other and beside single ones, read between them and by some tables. [MT1] [MT12]"""
     right = merged(
-        joint(0, 10, {A: 2, B: 2}),
-        joint(1, 9, {B: 3, C: 2}),
-        alone(A, 2, 8, 3),
-        joint(3, None, {A: None, C: None}, outcome="unknown"),
-        joint(11, 12, {C: None, A: None}, outcome="refused", rule="another table"),
-        read(4, {A: 1, B: 1, C: 1}),
-        read(5, {A: 3, B: 2, C: 1}),
-        read(6, {A: 1, C: 2}),
-        read(13, {A: 3, B: 3, C: 2}),
-    )
+        joint(0, 10, {A: 2, B: 2}), joint(1, 9, {B: 3, C: 2}), alone(A, 2, 8, 3), joint(3, None, {A: None, C: None}, outcome="unknown"),
+        joint(11, 12, {C: None, A: None}, outcome="refused", rule="another table"), read(4, {A: 1, B: 1, C: 1}),
+        read(5, {A: 3, B: 2, C: 1}), read(6, {A: 1, C: 2}), read(13, {A: 3, B: 3, C: 2}),
+    )  # fmt: skip
     assert check_joint_history(right) is None and check_joint_history({}) is None
     assert all(check_history([each for each in own if not each.is_read]) is None for own in right.values())
 

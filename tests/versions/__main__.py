@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from tests.turns import DAY, turn_on
 from tests.versions import results
-from tests.versions.environments import REPO, Environment, environments, interpreter, ready
+from tests.versions.environments import FOLDER, REPO, TOOLS, Environment, environments, installed, interpreter
 
 PARTS = 3  # of the tests in one environment: as long as CI has for them
 _VERSIONS = """
@@ -37,7 +37,7 @@ def run(environment: Environment, arguments: list[str]) -> bool:
         print(f"--- {environment.what}: there is no Python {environment.python} on this machine")
         results.record(environment.name, {**none, "not_run": f"no Python {environment.python} on the machine of the run"})
         return True
-    inside = str(ready(environment, python))
+    inside = str(installed(FOLDER / environment.name, python, [*environment.requirements, *TOOLS]))
     versions = json.loads(subprocess.run([inside, "-c", _VERSIONS], capture_output=True, text=True, check=True).stdout)
     print(f"--- {environment.what}: {versions}", flush=True)
     began = time.monotonic()

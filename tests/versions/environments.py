@@ -42,10 +42,6 @@ class Environment:
     requirements: Sequence[str]
     python: str = "3.11"
 
-    @property
-    def folder(self) -> Path:
-        return FOLDER / self.name
-
 
 def _spark(version: str, pandas: str) -> Environment:
     return Environment(
@@ -56,11 +52,7 @@ def _spark(version: str, pandas: str) -> Environment:
 def environments() -> Sequence[Environment]:
     """All of them: each Spark with the newest of the rest, the lowest of everything, each Python with the newest Spark."""
     return (
-        _spark("3.5", "<3"),
-        _spark("4.0", "<3"),
-        _spark("4.1", "<3"),
-        _spark("4.2", "<3"),
-        _spark("4.3", ""),
+        _spark("3.5", "<3"), _spark("4.0", "<3"), _spark("4.1", "<3"), _spark("4.2", "<3"), _spark("4.3", ""),
         Environment(name="lowest", what="the lowest version of everything", requirements=lowest()),
         *(
             Environment(
@@ -71,7 +63,7 @@ def environments() -> Sequence[Environment]:
             )
             for python in ("3.12", "3.13", "3.14")
         ),
-    )
+    )  # fmt: skip
 
 
 def interpreter(version: str) -> str | None:
@@ -86,15 +78,13 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-def ready(environment: Environment, python: str) -> Path:
-    """The environment's interpreter, with everything installed; kept until its requirements change."""
-    wanted = [*environment.requirements, *TOOLS]
-    stamp = environment.folder / "installed.txt"
+def installed(folder: Path, python: str, wanted: Sequence[str]) -> Path:
+    """The interpreter of an environment in the folder, with everything installed; kept until its requirements change."""
+    stamp, inside = folder / "installed.txt", folder / "bin" / "python"
     digest = hashlib.sha256("\n".join([python, *wanted]).encode()).hexdigest()
-    inside = environment.folder / "bin" / "python"
     if not stamp.exists() or stamp.read_text("utf-8") != digest:
-        shutil.rmtree(environment.folder, ignore_errors=True)
-        subprocess.run([python, "-m", "venv", str(environment.folder)], check=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
         pip = [str(inside), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
         subprocess.run([*pip, *wanted], check=True)
         stamp.write_text(digest, "utf-8")

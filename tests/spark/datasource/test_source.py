@@ -62,8 +62,7 @@ def test_append_commits_once_per_key(spark, table: str) -> None:
     writer = writer.option("message", "ten more").option("metadata", json.dumps({"Git": "4d6b4d9"}))
     writer.option("key", "second").option("watermarks", json.dumps({"numbers": [10, 20]})).save(table)
     assert load(spark, table) == rows(0, 20)
-    snapshot = mc.Table(table).snapshot()
-    assert snapshot.version == version + 1
+    assert mc.Table(table).snapshot().version == version + 1
     said = mc.Table(table).history(1)[0]
     assert (said["message"], said["metadata"]) == ("ten more", {"Git": "4d6b4d9"}) and said["author"]["program"]
     assert mc.Table(table).watermarks() == {"numbers": 20}

@@ -1,7 +1,5 @@
 """`readStream.format("manifestcommit")` under Spark itself: each file in one batch, in order, whatever stops the query. [SP8]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess
@@ -13,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.tables import begin, change_of, session
+from tests.kit.tables import change_of, job_with, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
@@ -42,8 +40,7 @@ def add(root: str, first: int, files: int = 1, **columns: Any) -> int:
 def replace_all(root: str, operation: str = "replace") -> int:
     """What a compaction will do: every live file goes, and files with the same rows come."""
     store = open_store(root)
-    job = begin(store)
-    job.write(mc.Table(root).dataset().to_table())
+    job = job_with(store, mc.Table(root).dataset().to_table())
     made: Write = msgspec.structs.replace(
         change_of(job), operation=operation, remove=frozenset(mc.Table(root).files().column("path").to_pylist())
     )

@@ -1,7 +1,5 @@
 """`writeStream.format("manifestcommit")`: every batch once, whatever is killed, replayed or runs twice. [SP7] [KY6]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -312,14 +310,8 @@ def test_every_row_once_whatever_is_killed(new_driver: Any, root: str, source: P
     """
     second = f"{root} 2"
     pipe = {
-        "call": "pipe",
-        "source": str(source),
-        "first": root,
-        "second": second,
-        "checkpoints": checkpoint,
-        "key": "k",
-        "partitionBy": "day",
-    }
+        "call": "pipe", "source": str(source), "first": root, "second": second, "checkpoints": checkpoint, "key": "k", "partitionBy": "day",
+    }  # fmt: skip
     first_log, second_log = Path(checkpoint, "first", "commits"), Path(checkpoint, "second", "commits")
 
     def versions() -> tuple[int, int]:

@@ -37,45 +37,30 @@ D = Decimal
 
 SCHEMA = Schema(
     fields=(
-        Field(id=1, name="i", type="integer"),
-        Field(id=2, name="l", type="long"),
-        Field(id=3, name="f", type="float"),
-        Field(id=4, name="d", type="double"),
-        Field(id=5, name="s", type="string"),
-        Field(id=6, name="digits", type="string"),
-        Field(id=7, name="b", type="binary"),
-        Field(id=8, name="m", type="decimal(10,2)"),
-        Field(id=9, name="day", type="date"),
-        Field(id=10, name="ts", type="timestamp"),
-        Field(id=11, name="ntz", type="timestamp_ntz"),
-        Field(id=12, name="ok", type="boolean"),
-        Field(id=13, name="gap", type="interval day to second"),
-        Field(id=18, name="row", type="long"),
+        Field(id=1, name="i", type="integer"), Field(id=2, name="l", type="long"), Field(id=3, name="f", type="float"),
+        Field(id=4, name="d", type="double"), Field(id=5, name="s", type="string"), Field(id=6, name="digits", type="string"),
+        Field(id=7, name="b", type="binary"), Field(id=8, name="m", type="decimal(10,2)"), Field(id=9, name="day", type="date"),
+        Field(id=10, name="ts", type="timestamp"), Field(id=11, name="ntz", type="timestamp_ntz"), Field(id=12, name="ok", type="boolean"),
+        Field(id=13, name="gap", type="interval day to second"), Field(id=18, name="row", type="long"),
         Field(id=14, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
         Field(
             id=15, name="a.b`c", type=StructType(fields=(Field(id=16, name="x", type="integer"), Field(id=17, name="y z.", type="double")))
         ),
     )
-)
+)  # fmt: skip
 ARROW = arrow_schema(SCHEMA, physical=False, ids=False)
 
 COLUMNS: dict[str, list[Any]] = {
-    "i": [0, 1, 5, -(2**24), 2**24 - 1],
-    "l": [0, 1, 5, 2**24 - 1, -(2**24)],
-    "f": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.10000000149011612],
+    "i": [0, 1, 5, -(2**24), 2**24 - 1], "l": [0, 1, 5, 2**24 - 1, -(2**24)], "f": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.10000000149011612],
     "d": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.1, 0.10000000149011612],
-    "s": ["", "a", "ab", "A", "a\U0010ffff", "é", "\ud7ff", "%_\\", "\x00"],
-    "digits": ["5", "05", " 5", "50", "-5"],
-    "b": [b"", b"a", b"\xff", b"\x00a"],
-    "m": [D("0.00"), D("1.50"), D("5.00"), D("-99999999.99")],
+    "s": ["", "a", "ab", "A", "a\U0010ffff", "é", "\ud7ff", "%_\\", "\x00"], "digits": ["5", "05", " 5", "50", "-5"],
+    "b": [b"", b"a", b"\xff", b"\x00a"], "m": [D("0.00"), D("1.50"), D("5.00"), D("-99999999.99")],
     "day": [date(2024, 2, 29), date(2024, 3, 1), date(1, 1, 1), date(9999, 12, 31)],
     "ts": [m.replace(tzinfo=UTC) for m in (MOMENT, datetime(2024, 2, 29), datetime(2024, 2, 28, 18, 15), OLD)],
-    "ntz": [MOMENT, datetime(2024, 2, 29), OLD],
-    "ok": [True, False],
-    "gap": [timedelta(0), timedelta(days=-1, microseconds=1), timedelta(days=400)],
-    "c": ["a", "A", "b"],
+    "ntz": [MOMENT, datetime(2024, 2, 29), OLD], "ok": [True, False],
+    "gap": [timedelta(0), timedelta(days=-1, microseconds=1), timedelta(days=400)], "c": ["a", "A", "b"],
     "a.b`c": [{"x": 1, "y z.": NAN}, {"x": None, "y z.": 1.5}, {"x": 5, "y z.": None}],
-}
+}  # fmt: skip
 ROWS = [{name: ([*values, None] * 9)[at] for name, values in COLUMNS.items()} for at in range(10)]
 NUMBERED = pa.table({**{name: [row[name] for row in ROWS] for name in COLUMNS}, "row": range(len(ROWS))}, schema=ARROW)
 
@@ -216,23 +201,9 @@ def pruned(frame: DataFrame, column: Column) -> Predicate:
 
 
 TEXTS = [
-    "it's",
-    'say "no"',
-    "a\\b",
-    "\\'",
-    "a\nb",
-    "\x00",
-    "é漢 \U0001f600",
-    "",
-    "i",
-    "5",
-    "NULL",
-    "x' OR '1' = '1",
-    "and(",
-    "`in`(",
-    "/* -- */",
-    "in(i)",
-]
+    "it's", 'say "no"', "a\\b", "\\'", "a\nb", "\x00", "é漢 \U0001f600", "", "i", "5", "NULL", "x' OR '1' = '1", "and(", "`in`(",
+    "/* -- */", "in(i)",
+]  # fmt: skip
 
 
 def test_the_text_of_a_column_means_what_the_column_means(frame: DataFrame) -> None:

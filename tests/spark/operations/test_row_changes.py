@@ -1,7 +1,5 @@
 """Rows deleted and merged by real Spark over real files, against DuckDB as the model. [RC1]-[RC6]"""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Folders that Spark wrote, adopted where they are: Spark reads the same rows of them by every way. [AF2] [DF4] [RD7]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from decimal import Decimal

@@ -29,19 +29,14 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 # Each of these is read from the files, as before.
 DOUBTFUL: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "empty text": (pa.string(), ["", "a"]),
-    "empty text and null": (pa.string(), ["", None, "a"]),
+    "empty text": (pa.string(), ["", "a"]), "empty text and null": (pa.string(), ["", None, "a"]),
     "null's name": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", None]),
-    "null's name alone": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", "a"]),
-    "the text null": (pa.string(), ["null", None, "a"]),
-    "long texts": (pa.string(), ["x" * 300 + "1", "x" * 300 + "2", "é" * 150]),
-    "booleans": (pa.bool_(), [True, False, None]),
-    "shorts": (pa.int16(), [1, -1, None]),
-    "decimals": (pa.decimal128(5, 2), ["1.20", "-0.10", None]),
+    "null's name alone": (pa.string(), ["__HIVE_DEFAULT_PARTITION__", "a"]), "the text null": (pa.string(), ["null", None, "a"]),
+    "long texts": (pa.string(), ["x" * 300 + "1", "x" * 300 + "2", "é" * 150]), "booleans": (pa.bool_(), [True, False, None]),
+    "shorts": (pa.int16(), [1, -1, None]), "decimals": (pa.decimal128(5, 2), ["1.20", "-0.10", None]),
     "times": (pa.timestamp("us", "UTC"), [dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC), None]),
-    "local times": (pa.timestamp("us"), [dt.datetime(2013, 1, 1, 12), None]),
-    "far dates": (pa.date32(), [2932897, -719163]),
-}
+    "local times": (pa.timestamp("us"), [dt.datetime(2013, 1, 1, 12), None]), "far dates": (pa.date32(), [2932897, -719163]),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -173,17 +168,12 @@ def test_a_table_in_a_folder_that_looks_like_a_partition(spark: Any, tmp_path: P
 
 
 SETTINGS = {
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.sources.validatePartitionColumns": "false",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.optimizer.metadataOnly": "true",
-    "spark.sql.sources.useV1SourceList": "",
-    "spark.sql.streaming.fileStreamSink.ignoreMetadata": "true",
-    "spark.sql.parquet.enableVectorizedReader": "false",
-    "spark.sql.files.ignoreMissingFiles": "true",
-    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true", "spark.sql.sources.validatePartitionColumns": "false",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false", "spark.sql.optimizer.metadataOnly": "true",
+    "spark.sql.sources.useV1SourceList": "", "spark.sql.streaming.fileStreamSink.ignoreMetadata": "true",
+    "spark.sql.parquet.enableVectorizedReader": "false", "spark.sql.files.ignoreMissingFiles": "true", "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "America/Los_Angeles",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -22,45 +22,32 @@ ANY = object()
 
 # Column -> (a Spark expression, the value as pyarrow shows it). The expressions are the hard cases of each type.
 VALUES: dict[str, tuple[str, Any]] = {
-    "boolean": ("true", True),
-    "byte": ("-128y", -128),
-    "short": ("-32768s", -32768),
-    "integer": ("int(-2147483648)", -(2**31)),
-    "long": ("-9223372036854775807L", -(2**63) + 1),
-    "float": ("float('-1.5')", -1.5),
-    "double": ("double('-Infinity')", float("-inf")),
+    "boolean": ("true", True), "byte": ("-128y", -128), "short": ("-32768s", -32768), "integer": ("int(-2147483648)", -(2**31)),
+    "long": ("-9223372036854775807L", -(2**63) + 1), "float": ("float('-1.5')", -1.5), "double": ("double('-Infinity')", float("-inf")),
     "decimal_9": ("-1.20BD", Decimal("-1.20")),
     "decimal_18": ("cast('-123456789012345.678' as decimal(18,3))", Decimal("-123456789012345.678")),
     "decimal_38": ("cast('-99999999999999999999999999999999999.999' as decimal(38,3))", Decimal("-" + "9" * 35 + ".999")),
-    "string": ("concat('é漢🎉 ', char(0))", "é漢🎉 \0"),
-    "empty": ("''", ""),
-    "char": ("cast('ab' as char(5))", ANY),
-    "varchar": ("cast('ab' as varchar(5))", "ab"),
-    "collated": ("'Ab' collate UTF8_LCASE", "Ab"),
-    "binary": ("x'00ff'", b"\x00\xff"),
+    "string": ("concat('é漢🎉 ', char(0))", "é漢🎉 \0"), "empty": ("''", ""), "char": ("cast('ab' as char(5))", ANY),
+    "varchar": ("cast('ab' as varchar(5))", "ab"), "collated": ("'Ab' collate UTF8_LCASE", "Ab"), "binary": ("x'00ff'", b"\x00\xff"),
     "date": ("date'0001-01-01'", dt.date(1, 1, 1)),
     "timestamp": ("timestamp'0001-01-02 00:00:00.000001 UTC'", dt.datetime(1, 1, 2, 0, 0, 0, 1, UTC)),
     "timestamp_late": ("timestamp'2013-07-01 12:00:00 America/New_York'", dt.datetime(2013, 7, 1, 16, tzinfo=UTC)),
     "timestamp_ntz": ("timestamp_ntz'9999-12-31 23:59:59.999999'", dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),
-    "interval_day": ("interval '3' day", dt.timedelta(3)),
-    "interval_hour": ("interval '5' hour", dt.timedelta(hours=5)),
-    "interval_all": ("interval '-1 02:03:04.000005' day to second", -dt.timedelta(1, 7384, 5)),
-    "void": ("null", None),
+    "interval_day": ("interval '3' day", dt.timedelta(3)), "interval_hour": ("interval '5' hour", dt.timedelta(hours=5)),
+    "interval_all": ("interval '-1 02:03:04.000005' day to second", -dt.timedelta(1, 7384, 5)), "void": ("null", None),
     "variant": ('parse_json(\'{"a": [1, null, "x"]}\')', ANY),
     "struct": (
         "named_struct('a', 1, 'b', named_struct('c', array(1.5d, null)), 'd', cast(null as int))",
         {"a": 1, "b": {"c": [1.5, None]}, "d": None},
     ),
-    "array": ("array(1, null, 3)", [1, None, 3]),
-    "array_empty": ("cast(array() as array<string>)", []),
+    "array": ("array(1, null, 3)", [1, None, 3]), "array_empty": ("cast(array() as array<string>)", []),
     "map": ("map('k', array(named_struct('x', 1)), 'n', null)", [("k", [{"x": 1}]), ("n", None)]),
-    "map_empty": ("cast(map() as map<int, string>)", []),
-    "variants": ("array(parse_json('1'), null, parse_json('null'))", ANY),
+    "map_empty": ("cast(map() as map<int, string>)", []), "variants": ("array(parse_json('1'), null, parse_json('null'))", ANY),
     "deep": (
         "map(named_struct('k', 1), array(map('x', timestamp'2020-01-01 00:00:00 UTC')))",
         [({"k": 1}, [[("x", dt.datetime(2020, 1, 1, tzinfo=UTC))]])],
     ),
-}
+}  # fmt: skip
 READ_BY_DUCKDB = [
     "boolean", "byte", "short", "integer", "long", "float", "double", "decimal_9", "decimal_18", "decimal_38", "string", "empty",
     "varchar", "collated", "binary", "date", "timestamp_ntz", "struct", "array", "array_empty",
@@ -120,16 +107,11 @@ def test_spark_reads_back_what_it_wrote(spark, table: str) -> None:
 
 
 ODD_SETTINGS = {
-    "spark.sql.parquet.enableVectorizedReader": "false",
-    "spark.sql.parquet.enableNestedColumnVectorizedReader": "false",
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
-    "spark.sql.parquet.binaryAsString": "true",
-    "spark.sql.parquet.int96AsTimestamp": "false",
-    "spark.sql.parquet.fieldId.read.enabled": "true",
-    "spark.sql.timestampType": "TIMESTAMP_NTZ",
-    "spark.sql.legacy.charVarcharAsString": "true",
-    "spark.sql.sources.useV1SourceList": "",
-}
+    "spark.sql.parquet.enableVectorizedReader": "false", "spark.sql.parquet.enableNestedColumnVectorizedReader": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false", "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.int96AsTimestamp": "false", "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.legacy.charVarcharAsString": "true", "spark.sql.sources.useV1SourceList": "",
+}  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -196,13 +178,9 @@ def test_a_nan_is_a_nan(spark, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "interval year": "interval '1' year",
-    "interval month": "interval '1-2' year to month",
-    "calendar interval": "make_interval(1, 2)",
-    "time": "time'12:00:00'",
-    "empty struct": "struct()",
-    "inside": "array(named_struct('a', interval '1' year))",
-}
+    "interval year": "interval '1' year", "interval month": "interval '1-2' year to month", "calendar interval": "make_interval(1, 2)",
+    "time": "time'12:00:00'", "empty struct": "struct()", "inside": "array(named_struct('a', interval '1' year))",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

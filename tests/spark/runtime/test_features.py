@@ -1,7 +1,5 @@
 """What a Spark lacks is refused in a sentence, and the ways of older versions give the same rows. [SP45]"""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path
@@ -141,13 +139,9 @@ def test_a_stream_goes_on_where_its_last_batch_ended(root: str) -> None:
 
     def reader() -> TableStreamReader:
         return TableStreamReader(
-            open_store(root).url,
-            head.schema,
-            scan.spark_schema(head.schema),
-            pinned=head.version,
-            options=StreamOptions(),
+            open_store(root).url, head.schema, scan.spark_schema(head.schema), pinned=head.version, options=StreamOptions(),
             storage_options=StorageOptions(),
-        )
+        )  # fmt: skip
 
     first = reader()
     end = first.latestOffset()

@@ -118,22 +118,10 @@ def has_same_meaning(spark: SparkSession) -> None:
 CHECKS: dict[str, Callable[[Any], None]] = {
     each.__name__: each
     for each in (
-        jvm,
-        java_session,
-        has_java_session,
-        java_frame,
-        file_index,
-        session_of,
-        java_rdd,
-        settings_of,
-        is_stopped,
-        broadcast_threshold_bytes,
-        has_stopped_a_session,
-        has_thread_of_its_own,
-        text_of_filter,
-        has_same_meaning,
+        jvm, java_session, has_java_session, java_frame, file_index, session_of, java_rdd, settings_of, is_stopped,
+        broadcast_threshold_bytes, has_stopped_a_session, has_thread_of_its_own, text_of_filter, has_same_meaning,
     )
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -1,7 +1,5 @@
 """Tasks write straight to the destination; the caller learns exactly what, and nothing is committed by it. [SP1] [SP2] [DF1]"""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter
@@ -72,8 +70,7 @@ def test_rows_read_back_are_the_rows_written(spark, root: str) -> None:
 @pytest.mark.versions
 def test_an_empty_dataframe_writes_nothing_and_succeeds(spark, root: str) -> None:
     for empty in (spark.range(0), spark.range(5).filter("id > 9"), spark.createDataFrame([], "id long")):
-        written = write_dataframe(empty, plan_for(empty, root))
-        assert written.entries == ()
+        assert write_dataframe(empty, plan_for(empty, root)).entries == ()
     assert on_disk(root) == set()
 
 

@@ -1,7 +1,5 @@
 """Batches on their way to tasks stay bounded in bytes though Spark's own bound is set aside, and no row is lost or made by it. [SP40]"""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

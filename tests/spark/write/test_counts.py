@@ -1,7 +1,5 @@
 """Spark's tasks say what they were handed, so that read, written and committed can be compared for every kind of write. [OB10]"""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows that Spark's tasks split: good ones into the table, refused ones beside it, in one commit. [CK7]"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

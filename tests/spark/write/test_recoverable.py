@@ -1,7 +1,5 @@
 """A rerun computes what is missing and only that, of the same key and fingerprint; each row once in any case. [AB6] [SP2]"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
