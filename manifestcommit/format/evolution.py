@@ -40,6 +40,7 @@ from .fields import (
     walk,
     with_comment,
     with_members,
+    with_new_ids,
 )
 from .transforms import source_ids
 
@@ -291,7 +292,7 @@ def add_column(
             f"{shown(name)} is the path of a member, and {shown(outer)} is {what}: only a struct "
             "gets members. A column whose name has a dot comes with data (merge_schema=True)."
         )
-    field = _with_new_ids(Field(id=1, name=own, type=type), draw)
+    field = with_new_ids(Field(id=1, name=own, type=type), draw)
     check_schema(Schema(fields=(field,)))
     if above is not None:
         return (_addition(field, parent, above.id, frozenset()),)
@@ -446,14 +447,6 @@ def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
     raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
 
 
-def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
-    """The same columns, with a new id from `new_id` for each field. [SC1]"""
-    draw = unique_ids(new_id)
-    return msgspec.structs.replace(
-        schema, fields=tuple(_with_new_ids(field, draw) for field in schema.fields)
-    )
-
-
 # --- Does the data fit? ---------------------------------------------------------------------------
 
 
@@ -545,7 +538,7 @@ class _Fitting:
         fresh = field
         inside = {member.id for _, member in walk((field,))}
         if inside & self._ids:
-            fresh = _with_new_ids(field, unique_ids(lambda: field.id, self._ids))
+            fresh = with_new_ids(field, unique_ids(lambda: field.id, self._ids))
             inside = {member.id for _, member in walk((fresh,))}
         self._ids |= inside
         return msgspec.structs.replace(fresh, name=name or field.name, nullable=True, physical=None)
@@ -631,12 +624,6 @@ def _addition(
         field=field,
         parent=parent_id,
     )
-
-
-def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
-    id = draw()  # before those inside it
-    inside = [_with_new_ids(member, draw) for member in members(field.type)]
-    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
 
 
 # --- Applying edits -------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context
 from functools import lru_cache
 from numbers import Number
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
 from ..errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+
+_T = TypeVar("_T")
 
 # Checks of texts that are to be stored, and short forms of values for error messages.
 
@@ -327,11 +329,8 @@ def type_text(type: FieldType) -> str:
     """The type as an error message shows it: `array<integer>`."""
     match type:
         case StructType():
-            return (
-                "struct<"
-                + ", ".join(f"{field.name}: {type_text(field.type)}" for field in type.fields)
-                + ">"
-            )
+            inside = (f"{field.name}: {type_text(field.type)}" for field in type.fields)
+            return f"struct<{', '.join(inside)}>"
         case ArrayType():
             return f"array<{type_text(type.element.type)}>"
         case MapType():
@@ -361,10 +360,10 @@ _NAMES = {
     "timestamptz": "timestamp",
     "timestamp with time zone": "timestamp",
     "timestamp without time zone": "timestamp_ntz",
+    **dict.fromkeys(("decimal", "dec", "numeric"), "decimal"),
 }
 _MAX_DEPTH = 100  # of nested types
 MAX_LEVELS = 40  # of a column: each is up to two of the hundred that pyarrow reads
-_DECIMAL_NAMES = ("decimal", "dec", "numeric")
 _NO_LENGTH = ("char", "character", "varchar", "nchar", "nvarchar")
 _TYPE_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|''|\\.)*'|\S)", re.DOTALL)
 
@@ -378,13 +377,11 @@ def parse_type(text: str) -> FieldType:
         type = parser.type()
         parser.expect("")
     except _NoTypeError as error:
-        raise UsageError(
-            f"{error}. Give the name "
-            "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
-            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type",
-            argument="type",
-            given=shown(text),
-        ) from error
+        advice = (
+            "Give the name of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', "
+            "'array<int>', 'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
+        )
+        raise UsageError(f"{error}. {advice}", argument="type", given=shown(text)) from error
     return type
 
 
@@ -407,22 +404,14 @@ class _TypeParser:
     def _named(self, name: str) -> FieldType:
         nested = self._next() == "<"
         if name == "array" and nested:
-            (element,) = self._parameters(1)
+            (element,) = self._listed(self.type, "<>", 1)
             return ArrayType(element=Field(id=1, name="element", type=element))
         if name == "map" and nested:
-            key, value = self._parameters(2)
+            key, value = self._listed(self.type, "<>", 2)
             key_field = Field(id=1, name="key", type=key, nullable=False)
             return MapType(key=key_field, value=Field(id=1, name="value", type=value))
         if name == "struct" and nested:
-            self.expect("<")
-            fields = [self._member()]
-            while self._next() == ",":
-                self.expect(",")
-                fields.append(self._member())
-            self.expect(">")
-            return StructType(fields=tuple(fields))
-        if name in _DECIMAL_NAMES:
-            return self._decimal()
+            return StructType(fields=tuple(self._listed(self._member, "<>")))
         if name in _NO_LENGTH:
             raise _NoTypeError(f"columns have no {name}, whose length nobody checks; give 'string'")
         while any(f"{known} ".startswith(f"{name} {self._next().lower()} ") for known in _NAMES):
@@ -431,21 +420,22 @@ class _TypeParser:
             raise _NoTypeError(
                 f"{shown(name)} is the name of no type" if name else "it ends too early"
             )
-        return _NAMES[name]
+        return self._decimal() if _NAMES[name] == "decimal" else _NAMES[name]
 
     def expect(self, token: str) -> None:
         if (found := self._take()) != token:
             wanted = f"{token!r} is missing" if token else "it goes on after a type"
             raise _NoTypeError(f"{wanted}, at {shown(found)}" if found else wanted)
 
-    def _parameters(self, count: int) -> list[FieldType]:
-        self.expect("<")
-        types = [self.type()]
-        while len(types) < count:
+    def _listed(self, part: Callable[[], _T], around: str, count: int = 0) -> list[_T]:
+        """So many parts, or any number, with commas between and these two signs around."""
+        self.expect(around[0])
+        parts = [part()]
+        while len(parts) < count or (not count and self._next() == ","):
             self.expect(",")
-            types.append(self.type())
-        self.expect(">")
-        return types
+            parts.append(part())
+        self.expect(around[1])
+        return parts
 
     def _member(self) -> Field:
         name = self._take()
@@ -469,15 +459,8 @@ class _TypeParser:
         return Field(id=1, name=name, type=type, nullable=nullable, metadata=metadata)
 
     def _decimal(self) -> str:
-        numbers = ["10", "0"]
-        if self._next() == "(":
-            self.expect("(")
-            numbers = [self._take(), "0"]
-            if self._next() == ",":
-                self.expect(",")
-                numbers[1] = self._take()
-            self.expect(")")
-        type = f"decimal({','.join(numbers)})"
+        numbers = self._listed(self._take, "()") if self._next() == "(" else ["10"]
+        type = f"decimal({','.join([*numbers, '0'][: max(2, len(numbers))])})"
         if decimal_parts(type) is None:
             raise _NoTypeError(
                 f"a decimal has 1 to {MAX_PRECISION} digits, of which the second number are after "
@@ -603,9 +586,9 @@ def match_names(
         loose.setdefault(name.lower(), []).append(at)
     positions: list[int | None] = []
     for field in fields:
-        candidates = (
-            [exact[field.name]] if field.name in exact else loose.get(field.name.lower(), [])
-        )
+        candidates = loose.get(field.name.lower(), [])
+        if field.name in exact:
+            candidates = [exact[field.name]]
         if len(candidates) > 1:
             both = ", ".join(repr(names[at]) for at in candidates)
             raise SchemaMismatchError(
@@ -635,6 +618,20 @@ def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable
     return draw
 
 
+def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
+    """The same columns, with a new id from `new_id` for each field. [SC1]"""
+    draw = unique_ids(new_id)
+    fields = tuple(with_new_ids(field, draw) for field in schema.fields)
+    return msgspec.structs.replace(schema, fields=fields)
+
+
+def with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
+    """The field with another id, which is drawn before those of what is inside. [SC1]"""
+    id = draw()
+    inside = [with_new_ids(member, draw) for member in members(field.type)]
+    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
+
+
 def show_path(path: tuple[str, ...]) -> str:
     """A column's path for a message: 'a.b'."""
     return "'" + ".".join(path) + "'"
@@ -651,7 +648,7 @@ def check_schema(schema: Schema) -> None:
     """
     if not schema.fields:
         raise SchemaMismatchError("A table has at least one column; this schema has none.")
-    ids: dict[int, tuple[str, ...]] = {}
+    ids: dict[int, str] = {}
     _check_names(schema.fields, ())
     for path, field in walk(schema.fields):
         if len(path) > MAX_LEVELS:
@@ -659,57 +656,43 @@ def check_schema(schema: Schema) -> None:
                 f"Column {path[0]!r} is nested more than {MAX_LEVELS} levels deep, which readers "
                 "of Parquet refuse. Store it as a text, such as JSON."
             )
-        if not 1 <= field.id <= MAX_FIELD_ID:
+        column, id = show_path(path), field.id
+        if not 1 <= id <= MAX_FIELD_ID:
             raise SchemaMismatchError(
-                f"Column {show_path(path)} has the field id {field.id}; ids are 1 to "
-                f"{MAX_FIELD_ID}."
+                f"Column {column} has the field id {id}; ids are 1 to {MAX_FIELD_ID}."
             )
-        if field.id in ids:
-            raise SchemaMismatchError(
-                f"Columns {show_path(ids[field.id])} and {show_path(path)} share the field "
-                f"id {field.id}."
-            )
-        ids[field.id] = path
+        if id in ids:
+            raise SchemaMismatchError(f"Columns {ids[id]} and {column} share the field id {id}.")
+        ids[id] = column
         _check_type(path, field)
 
 
 def _check_type(path: tuple[str, ...], field: Field) -> None:
+    problem, names = "", list[str]()
     match field.type:
-        case StructType():
-            if not field.type.fields:
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a struct without members, which Parquet "
-                    "cannot hold. Drop the column or add a member."
-                )
-            _check_names(field.type.fields, path)
+        case StructType(fields=fields):
+            _check_names(fields, path)
+            if not fields:
+                problem = "is a struct without members, which Parquet cannot hold. Drop the column "
+                problem += "or add a member."
         case ArrayType():
-            _check_member_name(path, field.type.element, "element")
-        case MapType():
-            _check_member_name(path, field.type.key, "key")
-            _check_member_name(path, field.type.value, "value")
-            if field.type.key.nullable:
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a map with nullable keys; keys are never null."
-                )
-            if field.type.key.type == "void":
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a map with keys of type void, which has no "
-                    "values."
-                )
-        case _:
-            if not is_primitive(field.type):
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} has the type {field.type!r}, which cannot be "
-                    "stored so that every reader gets it "
-                    "back. Cast it to a supported type or drop it before writing."
-                )
-
-
-def _check_member_name(path: tuple[str, ...], field: Field, name: str) -> None:
-    if field.name != name or field.physical is not None:
-        raise SchemaMismatchError(
-            f"Column {show_path(path)}: the member {field.name!r} has to be called {name!r}."
-        )
+            names = ["element"]
+        case MapType(key=key):
+            names = ["key", "value"]
+            if key.nullable:
+                problem = "is a map with nullable keys; keys are never null."
+            if key.type == "void":
+                problem = "is a map with keys of type void, which has no values."
+        case str() if not is_primitive(field.type):
+            problem = f"has the type {field.type!r}, which cannot be stored so that every reader "
+            problem += "gets it back. Cast it to a supported type or drop it before writing."
+    for member, name in zip(members(field.type), names, strict=False):
+        if member.name != name or member.physical is not None:
+            raise SchemaMismatchError(
+                f"Column {show_path(path)}: the member {member.name!r} has to be called {name!r}."
+            )
+    if problem:
+        raise UnsupportedTypeError(f"Column {show_path(path)} {problem}")
 
 
 def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
@@ -777,10 +760,10 @@ def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None 
     new columns their ids. Comments, char and varchar lengths, collations and other metadata are
     kept.
     """
-    type = _from_type(struct_json, unique_ids(new_id or itertools.count(1).__next__))
+    type = _from_type(struct_json)
     if not isinstance(type, StructType):
         raise SchemaMismatchError("A table's schema has to be a struct of columns.")
-    schema = Schema(fields=type.fields)
+    schema = assign_new_ids(Schema(fields=type.fields), new_id or itertools.count(1).__next__)
     check_schema(schema)
     return schema
 
@@ -845,28 +828,21 @@ def is_ordered(field: Field) -> bool:
     return is_exact(field.type) and not has_own_order(field)
 
 
-def _from_field(spark: Mapping[str, Any], new_id: Callable[[], int]) -> Field:
-    metadata = kept_metadata(spark.get("metadata") or {})
-    type = spark["type"]
+def _from_field(spark: Mapping[str, Any]) -> Field:
+    metadata, type = kept_metadata(spark.get("metadata") or {}), spark["type"]
     if isinstance(type, str) and type.startswith(("char(", "varchar(")):
         metadata.setdefault(CHAR_VARCHAR, type)
-    id = new_id()  # before those inside it
+    nullable = spark.get("nullable", True)
     return Field(
-        id=id,
-        name=spark["name"],
-        type=_from_type(type, new_id),
-        nullable=spark.get("nullable", True),
-        metadata=metadata,
+        id=1, name=spark["name"], type=_from_type(type), nullable=nullable, metadata=metadata
     )
 
 
-def _from_type(spark: Any, new_id: Callable[[], int]) -> FieldType:
+def _from_type(spark: Any) -> FieldType:
     """The type; one that readers could not restore by its name, which `check_schema` refuses."""
 
     def member(name: str, type: str, nullable: bool) -> Field:
-        return Field(
-            id=new_id(), name=name, type=_from_type(spark[type], new_id), nullable=nullable
-        )
+        return Field(id=1, name=name, type=_from_type(spark[type]), nullable=nullable)
 
     if isinstance(spark, str):
         if spark.startswith(("char(", "varchar(")):
@@ -874,7 +850,7 @@ def _from_type(spark: Any, new_id: Callable[[], int]) -> FieldType:
         return "void" if spark == "null" else spark  # its older name, in stored schemas
     match spark.get("type") if isinstance(spark, Mapping) else None:
         case "struct":
-            return StructType(fields=tuple(_from_field(field, new_id) for field in spark["fields"]))
+            return StructType(fields=tuple(map(_from_field, spark["fields"])))
         case "array":
             return ArrayType(element=member("element", "elementType", spark["containsNull"]))
         case "map":
@@ -888,12 +864,8 @@ def unpadded(schema: Schema) -> Schema:
     """The same columns, char(n) and varchar(n) as strings: Spark pads char on read."""
 
     def plain(field: Field) -> Field:
-        return msgspec.structs.replace(
-            field,
-            metadata={
-                name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR
-            },
-        )
+        kept = {name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR}
+        return msgspec.structs.replace(field, metadata=kept)
 
     return map_fields(schema, plain)
 

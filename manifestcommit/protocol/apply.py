@@ -33,8 +33,8 @@ from ..format.change import (
     rewind_origins,
 )
 from ..format.entries import Entry, ManifestRef, encode
-from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
-from ..format.fields import DAY_US, Schema, match_names, relaxed, type_text
+from ..format.evolution import SchemaEdit, apply_edits, fit, replace
+from ..format.fields import DAY_US, Schema, assign_new_ids, match_names, relaxed, type_text
 from ..format.partitioning import (
     Matcher,
     PartitionPattern,
