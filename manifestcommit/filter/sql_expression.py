@@ -33,6 +33,7 @@ from ..format.fields import (
     StructType,
     decimal_parts,
     has_own_order,
+    is_number,
     type_text,
 )
 from ..format.values import arrow_schema, arrow_type
@@ -490,12 +491,6 @@ def _remainder(left: Typed, right: Typed, kind: str) -> Typed:
     return Typed(pc.subtract(a, pc.multiply(pc.divide_checked(a, b), b)), kind)
 
 
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, str) and (
-        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
-    )
-
-
 _Call: TypeAlias = Callable[[list[Typed]], Typed | None]
 
 
@@ -509,7 +504,7 @@ def _one(accepts: Callable[[Any], bool], function: Callable[[Typed], Typed | Non
 
 
 def _number_call(function: Callable[[Any], Any]) -> _Call:
-    return _one(_is_number, lambda arg: Typed(function(arg.expression), arg.type))
+    return _one(is_number, lambda arg: Typed(function(arg.expression), arg.type))
 
 
 def _whole_number(function: Callable[[Any], Any]) -> _Call:
@@ -527,7 +522,7 @@ def _whole_number(function: Callable[[Any], Any]) -> _Call:
         kind = f"decimal({digits - scale + (scale > 0)},0)"
         return Typed(function(wide).cast(arrow_type(kind)), kind)
 
-    return _one(_is_number, call)
+    return _one(is_number, call)
 
 
 def _round(args: list[Typed]) -> Typed | None:
@@ -535,7 +530,7 @@ def _round(args: list[Typed]) -> Typed | None:
     decimal text, which differs between versions of Java."""
     arg, *others = args or [literal(None)]
     to = others[0].value if others else 0
-    if len(others) > 1 or not _is_number(arg.type) or type(to) is not int or to < 0:
+    if len(others) > 1 or not is_number(arg.type) or type(to) is not int or to < 0:
         return None
     if arg.type in _INTEGERS:
         return Typed(arg.expression, arg.type)
@@ -767,7 +762,7 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
         if kind == "timestamp" and not is_utc:
             raise _zone(f"a {one} beside a {other}")
         return str(kind)
-    if not (_is_number(one) and _is_number(other)):
+    if not (is_number(one) and is_number(other)):
         raise NotUnderstoodError(
             f"a {type_text(one)} beside a {type_text(other)} is not understood without Spark "
             "(CAST(… AS …) makes them one type)"
@@ -793,7 +788,7 @@ def to_type(part: Typed, kind: Any) -> pc.Expression:
         return part.expression
     if part.type == "void":
         return _null(kind)
-    if not (_is_number(part.type) and _is_number(kind)):
+    if not (is_number(part.type) and is_number(kind)):
         given = _literal_as(part, kind)
         if given is None and _TIMES.get(part.type, 9) < _TIMES.get(kind, 0):
             _common(part.type, kind, part.is_utc)
@@ -853,7 +848,7 @@ def _not(found: Typed) -> Typed:
 def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
-    widens = _is_number(part.type) and _is_number(kind) and part.type not in FLOATS
+    widens = is_number(part.type) and is_number(kind) and part.type not in FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
     raise only_spark(f"a cast from {type_text(part.type)} to {kind}")
@@ -961,7 +956,7 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
     """Both sides as Arrow compares exactly. A column beside a literal stays, to skip files."""
     if right.is_literal and not left.is_literal:
         given = right if right.type == left.type else _literal_as(right, left.type) or right
-        if _is_number(left.type) and _is_number(given.type):
+        if is_number(left.type) and is_number(given.type):
             return _beside_number(left, given)
         right = given
     kind = _common(left.type, right.type, left.is_utc)
@@ -993,7 +988,7 @@ def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Express
 
 
 def _has_order(kind: str) -> bool:
-    return kind in EXACT.difference(_INTEGERS) or (_is_number(kind))
+    return kind in EXACT.difference(_INTEGERS) or (is_number(kind))
 
 
 def _compared(
@@ -1037,7 +1032,7 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
         other = right if void is left else left
         left = right = Typed(_null(other.type), other.type)
     kind = _common(left.type, right.type)
-    if not _is_number(kind):
+    if not is_number(kind):
         raise only_spark(f"{type_text(kind)} {sign} …")
     is_decimal = decimal_parts(kind) is not None
     if sign == "/":

@@ -260,22 +260,15 @@ def can_widen(old: FieldType, new: FieldType) -> bool:
     byte → short → integer → long; float → double; decimal with more digits before the point and the
     same number after it.
     """
-    if old in INTEGERS and new in INTEGERS:
-        return INTEGERS.index(old) < INTEGERS.index(new)
-    if old == "float":
-        return new == "double"
-    before, after = _decimal(old), _decimal(new)
-    return (
-        before is not None and after is not None and before[1] == after[1] and before[0] < after[0]
-    )
+    for ordered in (INTEGERS, FLOATS):
+        if old in ordered and new in ordered:
+            return ordered.index(old) < ordered.index(new)
+    (digits, scale), (more, same) = (decimal_parts(each) or (0, 0) for each in (old, new))
+    return scale == same and 0 < digits < more
 
 
 def add_column(
-    schema: Schema,
-    name: str,
-    type: FieldType,
-    *,
-    new_id: Callable[[], int],
+    schema: Schema, name: str, type: FieldType, *, new_id: Callable[[], int]
 ) -> tuple[SchemaEdit, ...]:
     """The edit that adds a nullable column, with ids that were never used. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
@@ -478,12 +471,8 @@ class _Fitting:
                 "add them to the table (merge_schema=True, or add_column)."
             )
         for at in extra:
-            yield _addition(
-                self._added(data[at]),
-                parent,
-                parent_id,
-                frozenset() if parent else _file_names(self._table),
-            )
+            taken = frozenset[str]() if parent else _file_names(self._table)
+            yield _addition(self._added(data[at]), parent, parent_id, taken)
 
     def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
         if data.type == "void" and table.type != "void":  # all values are null
@@ -499,10 +488,9 @@ class _Fitting:
                 yield from self.columns(old, new, path, table.id)
             case ArrayType(element=old_element), ArrayType(element=new_element):
                 yield from self._column(old_element, new_element, (*path, "element"))
-            case ((MapType() as old_map), (MapType() as new_map)):
-                # never nullable on either side
-                yield from self._column(old_map.key, new_map.key, (*path, "key"))
-                yield from self._column(old_map.value, new_map.value, (*path, "value"))
+            case MapType(key=old_key, value=old_value), MapType(key=new_key, value=new_value):
+                yield from self._column(old_key, new_key, (*path, "key"))
+                yield from self._column(old_value, new_value, (*path, "value"))
             case _:
                 taken = self._converted and _converts(table.type, data.type)
                 if not (taken or _holds(table.type, data.type)):
@@ -515,9 +503,8 @@ class _Fitting:
         if not self._merge or (wider is None and not replaceable):
             raise SchemaMismatchError(_remedy(table, data, path, wider, replaceable=replaceable))
         if wider is not None:
-            yield SchemaEdit(
-                kind="widen", id=table.id, column=".".join(path), was=str(table.type), to=wider
-            )
+            was, column = str(table.type), ".".join(path)
+            yield SchemaEdit(kind="widen", id=table.id, column=column, was=was, to=wider)
             return
         # Engines cannot read a file's void column as another type: Spark fails, or returns an empty
         # array. All of its values are null, so a new column in its place is equivalent.
@@ -534,13 +521,10 @@ class _Fitting:
 
     def _added(self, field: Field, name: str | None = None) -> Field:
         """Add the data's field as a new nullable column: existing rows have no value for it."""
-
         fresh = field
-        inside = {member.id for _, member in walk((field,))}
-        if inside & self._ids:
+        if any(member.id in self._ids for _, member in walk((field,))):
             fresh = with_new_ids(field, unique_ids(lambda: field.id, self._ids))
-            inside = {member.id for _, member in walk((fresh,))}
-        self._ids |= inside
+        self._ids |= {member.id for _, member in walk((fresh,))}
         return msgspec.structs.replace(fresh, name=name or field.name, nullable=True, physical=None)
 
 
@@ -549,15 +533,10 @@ def _holds(table: FieldType, data: FieldType) -> bool:
     if table == data or can_widen(data, table):
         return True
     # Arrow has one duration type; values that are not whole units are refused
-    if _is_interval(table) and _is_interval(data):
+    if table in INTERVALS and data in INTERVALS:
         return True
-    have, need = _decimal(table), _decimal(data)
-    return (
-        have is not None
-        and need is not None
-        and need[1] <= have[1]
-        and need[0] - need[1] <= have[0] - have[1]
-    )
+    (have, scale), (need, own) = (decimal_parts(each) or (0, 0) for each in (table, data))
+    return need > 0 and own <= scale and need - own <= have - scale
 
 
 def _converts(table: FieldType, data: FieldType) -> bool:
@@ -570,11 +549,10 @@ def _wider(table: FieldType, data: FieldType) -> str | None:
     """The type that both the table's and the data's values widen to; None if there is none."""
     if isinstance(data, str) and can_widen(table, data):
         return data
-    have, need = _decimal(table), _decimal(data)
-    if have is None or need is None or need[1] > have[1]:
-        return None
-    precision = need[0] - need[1] + have[1]
-    return f"decimal({precision},{have[1]})" if have[0] < precision <= MAX_PRECISION else None
+    (have, scale), (need, own) = (decimal_parts(each) or (0, 0) for each in (table, data))
+    digits = need - own + scale
+    is_wider = have and need and own <= scale and have < digits <= MAX_PRECISION
+    return f"decimal({digits},{scale})" if is_wider else None
 
 
 def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replaceable: bool) -> str:
@@ -597,14 +575,6 @@ def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replace
     )
 
 
-def _is_interval(type: FieldType) -> bool:
-    return isinstance(type, str) and type in INTERVALS
-
-
-def _decimal(type: FieldType) -> tuple[int, int] | None:
-    return decimal_parts(type) if isinstance(type, str) else None
-
-
 def _file_names(schema: Schema) -> frozenset[str]:
     """The names in files, in lower case, of live and dropped columns: no new one takes these."""
     return frozenset(
@@ -617,13 +587,8 @@ def _addition(
 ) -> SchemaEdit:
     if field.name.lower() in file_names:
         field = msgspec.structs.replace(field, physical=f"{field.name}-{field.id}")
-    return SchemaEdit(
-        kind="add",
-        id=field.id,
-        column=".".join((*parent, field.name)),
-        field=field,
-        parent=parent_id,
-    )
+    column = ".".join((*parent, field.name))
+    return SchemaEdit(kind="add", id=field.id, column=column, field=field, parent=parent_id)
 
 
 # --- Applying edits -------------------------------------------------------------------------------

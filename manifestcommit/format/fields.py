@@ -304,9 +304,9 @@ def check_has_columns(schema: Schema, url: str) -> None:
 
 
 @lru_cache(maxsize=1024)
-def decimal_parts(type_name: str) -> tuple[int, int] | None:
-    """(precision, scale) of a "decimal(p,s)"; None if the name is not a valid decimal. [SC2]"""
-    match = _DECIMAL.fullmatch(type_name)
+def decimal_parts(type: FieldType) -> tuple[int, int] | None:
+    """(precision, scale) of a "decimal(p,s)"; None if the type is not a valid decimal. [SC2]"""
+    match = _DECIMAL.fullmatch(type) if isinstance(type, str) else None
     if match is None:
         return None
     precision, scale = int(match[1]), int(match[2])
@@ -315,14 +315,17 @@ def decimal_parts(type_name: str) -> tuple[int, int] | None:
 
 def is_primitive(type: FieldType) -> bool:
     """True if the type's name is known and it is stored as one value per row. [SC2]"""
-    return isinstance(type, str) and (
-        type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
-    )
+    return type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
 
 
 def is_exact(type: FieldType) -> bool:
     """True if equal values of the type are stored alike, so that they distinguish rows. [PT1]"""
-    return isinstance(type, str) and (type in EXACT or decimal_parts(type) is not None)
+    return type in EXACT or decimal_parts(type) is not None
+
+
+def is_number(type: FieldType) -> bool:
+    """True for whole numbers, floats and decimals."""
+    return type in INTEGERS or type in FLOATS or decimal_parts(type) is not None
 
 
 def type_text(type: FieldType) -> str:

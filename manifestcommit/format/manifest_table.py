@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -62,6 +63,12 @@ def partition_types(of: Shape) -> tuple[FieldType, ...]:
     return tuple(field.type for field in partition_fields(of.schema, of.partition_by))
 
 
+def _partitioned(of: Shape) -> Iterable[tuple[str, FieldType]]:
+    """The partition columns of a manifest, and the types of their values."""
+    names = (f"partition.{field_id}" for field_id in of.partition_by)
+    return zip(names, partition_types(of), strict=True)
+
+
 def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
     """Build the manifest table of the entries, sorted; null is what one does not know. [OB13]"""
     table = pa.table(_columns_of(entries, of))
@@ -78,25 +85,16 @@ def check_values(entries: Sequence[Entry], of: Shape) -> None:
 
 
 def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
-    columns: dict[str, pa.Array] = {
-        "path": pa.array([entry.path for entry in entries], pa.string()),
-        "rows": pa.array([entry.rows for entry in entries], pa.int64()),
-        "bytes": pa.array([entry.bytes for entry in entries], pa.int64()),
-        "digest": pa.array([entry.digest for entry in entries], pa.string()),
-        "added": pa.array([entry.added or None for entry in entries], pa.int64()),
-        "job": pa.array([entry.job for entry in entries], pa.string()),
-        "sources": pa.array([_sources_out(entry.sources) for entry in entries], _SOURCES),
-        "extra": pa.array([_extra_out(entry) for entry in entries], pa.string()),
-    }
+    columns: dict[str, pa.Array] = {}
+    own = {"added": lambda entry: entry.added or None, "sources": _sources_out, "extra": _extra_out}
+    for name, kind in FIXED:
+        value = own.get(name, attrgetter(name))
+        columns[name] = pa.array([value(entry) for entry in entries], kind)
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
         columns[name] = pa.array([msgspec.to_builtins(each.footer) for each in entries], kind)
-    for index, (field_id, kind) in enumerate(
-        zip(of.partition_by, partition_types(of), strict=True)
-    ):
-        columns[f"partition.{field_id}"] = values.to_array(
-            [entry.partition[index] for entry in entries], kind
-        )
+    for at, (name, type) in enumerate(_partitioned(of)):
+        columns[name] = values.to_array([entry.partition[at] for entry in entries], type)
     known = {field_id for entry in entries for field_id in entry.columns}
     for leaf in leaves(of.schema):
         if leaf.id in known:
@@ -155,21 +153,18 @@ def totals(table: pa.Table) -> Totals:
 
 def describe(table: pa.Table, of: Shape) -> dict[str, Any]:
     """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
-    lower, upper, nulls = [], [], []
-    for field_id, kind in zip(of.partition_by, partition_types(of), strict=True):
-        column = table.column(f"partition.{field_id}")
-        ends = pc.min_max(column)
-        lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
-        upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
-        nulls.append(column.null_count > 0)
+    bounds = []
+    for name, kind in _partitioned(of):
+        ends = [pc.min_max(table.column(name))[end] for end in ("min", "max")]
+        bounds.append(values.from_array(pa.array(ends, table.column(name).type), kind))
     paths, all_of = pc.min_max(table.column("path")), totals(table)
     return {
         "files": all_of.files,
         "rows": all_of.rows,
         "data_bytes": all_of.bytes,
-        "lower": tuple(lower),
-        "upper": tuple(upper),
-        "nulls": tuple(nulls),
+        "lower": tuple(low for low, _ in bounds),
+        "upper": tuple(high for _, high in bounds),
+        "nulls": tuple(table.column(name).null_count > 0 for name, _ in _partitioned(of)),
         "first_path": paths["min"].as_py(),
         "last_path": paths["max"].as_py(),
     }
@@ -389,10 +384,7 @@ def _kinds(of: Shape) -> dict[str, pa.DataType]:
         for leaf in leaves(of.schema)
         for name in ("min", "max")
     }
-    return kinds | {
-        f"partition.{field_id}": arrow_type(kind)
-        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
-    }
+    return kinds | {name: arrow_type(kind) for name, kind in _partitioned(of)}
 
 
 def _aligned(table: pa.Table, kinds: dict[str, pa.DataType], schema: Schema) -> pa.Table:
@@ -432,7 +424,7 @@ def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
 
 def _keys(of: Shape) -> list[str]:
     """The sort keys of a manifest."""
-    return [*(f"partition.{field_id}" for field_id in of.partition_by), "path"]
+    return [*(name for name, _ in _partitioned(of)), "path"]
 
 
 def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
@@ -443,10 +435,7 @@ def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
     for key in reversed(keys):
         column = table.column(key)
         before, after = column[:-1], column[1:]
-        less, equal = (
-            pc.fill_null(pc.less(before, after), False),
-            pc.fill_null(pc.equal(before, after), False),
-        )
+        less, equal = (pc.fill_null(is_so(before, after), False) for is_so in (pc.less, pc.equal))
         if column.null_count:
             less = pc.or_(less, pc.and_(pc.is_valid(before), pc.is_null(after)))
             equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after)))
@@ -463,9 +452,7 @@ def rows_matching(
         listed = pc.is_in(table.column("path"), value_set=pa.array(sorted(paths), pa.string()))
         rows += pc.indices_nonzero(listed.combine_chunks()).to_pylist()
     if scope is not None:
-        rows += [
-            row for row, partition in enumerate(partitions(table, of)) if scope.holds(partition)
-        ]
+        rows += [at for at, each in enumerate(partitions(table, of)) if scope.holds(each)]
     return from_rows(rows)
 
 
@@ -479,10 +466,7 @@ def partitions(table: pa.Table, of: Shape) -> Iterable[PartitionPattern]:
 
 def _partition_values(table: pa.Table, of: Shape) -> list[list[WireValue]]:
     """Of each partition column the value in every entry."""
-    return [
-        values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
-        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
-    ]
+    return [values.from_array(table.column(name), kind) for name, kind in _partitioned(of)]
 
 
 _NOTHING = ColumnStats()
@@ -497,7 +481,7 @@ def _stats_columns(
         f"min.{field_id}": values.to_array([stat.min for stat in stats], kind),
         f"max.{field_id}": values.to_array([stat.max for stat in stats], kind),
         f"cuts.{field_id}": pa.array(
-            [stat.min_cut + 2 * stat.max_cut for stat in stats], pa.int8()
+            [each.min_cut + 2 * each.max_cut for each in stats], pa.int8()
         ),
     }
 
@@ -511,27 +495,14 @@ def _stats_in(table: pa.Table, schema: Schema) -> dict[int, list[ColumnStats]]:
             table.column(f"{name}.{leaf.id}").to_pylist() for name in ("nulls", "nans", "cuts")
         )
         low, high = (
-            values.from_array(_typed(table.column(f"{n}.{leaf.id}"), leaf.type), leaf.type)
-            for n in ("min", "max")
+            values.from_array(table.column(f"{n}.{leaf.id}"), leaf.type) for n in ("min", "max")
         )
+        rows = zip(nulls, nans, low, high, (cut or 0 for cut in cuts), strict=True)
         columns[leaf.id] = [
-            ColumnStats(
-                nulls=n,
-                nans=nan,
-                min=lo,
-                max=hi,
-                min_cut=bool((cut or 0) & 1),
-                max_cut=bool((cut or 0) & 2),
-            )
-            for n, nan, lo, hi, cut in zip(nulls, nans, low, high, cuts, strict=True)
+            ColumnStats(nulls=n, nans=m, min=lo, max=hi, min_cut=bool(c & 1), max_cut=bool(c & 2))
+            for n, m, lo, hi, c in rows
         ]
     return columns
-
-
-def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
-    # A manifest that was written before a column was widened keeps the narrower type.
-    wanted = arrow_type(kind)
-    return column if column.type == wanted else column.cast(wanted)
 
 
 def footers_in(table: pa.Table) -> list[FooterRef | None]:
@@ -542,17 +513,9 @@ def footers_in(table: pa.Table) -> list[FooterRef | None]:
     return [None if row is None else FooterRef(**row) for row in table.column(name).to_pylist()]
 
 
-def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:
-    if not ranges:
-        return None
-    return [
-        {
-            "source": r.source,
-            "start": msgspec.json.encode(r.start).decode(),
-            "end": msgspec.json.encode(r.end).decode(),
-        }
-        for r in ranges
-    ]
+def _sources_out(entry: Entry) -> list[tuple[str, bytes, bytes]] | None:
+    json = msgspec.json.encode
+    return [(r.source, json(r.start), json(r.end)) for r in entry.sources] or None
 
 
 def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:

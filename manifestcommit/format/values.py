@@ -745,7 +745,7 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
         return moment
     if type in INTERVALS:
         return timedelta(microseconds=_of(int, wire))
-    if isinstance(type, str) and (parts := decimal_parts(type)) is not None:
+    if (parts := decimal_parts(type)) is not None:
         text = _decimal_text(Decimal(_of(str, wire)), *parts)
         if text is None:
             raise ValueError(wire)
@@ -759,7 +759,7 @@ def order_key(wire: WireValue, type: FieldType) -> Any:
     """A key that sorts one type's wire values as the column's are; null has none. [SC7]"""
     if type == "date":
         return _days(wire)
-    return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
+    return Decimal(str(wire)) if decimal_parts(type) is not None else wire
 
 
 def after_prefix(prefix: str) -> str | None:
