@@ -15,8 +15,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-import msgspec
-
 from ..errors import UsageError
 from .evolution import find_column
 from .fields import (
@@ -72,13 +70,10 @@ _TEXTS = {
 }
 
 
-class PartitionColumn(msgspec.Struct, frozen=True):
-    """A partition column, as its folders show it. name: in data files, which renaming does not
-    change; type: the present one, or the function of a transform whose folders show a year, a month
-    or an hour. [PT2] [PT5]"""
-
-    name: str
-    type: str
+# A partition column, as its folders show it: its name in data files, which renaming does not
+# change, and its present type, or the function of a transform whose folders show a year, a month
+# or an hour. [PT2] [PT5]
+PartitionColumn: TypeAlias = tuple[str, str]
 
 
 def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
@@ -137,15 +132,13 @@ def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValu
     are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
     """
     fields = partition_fields(schema, partition_by)
-    return "".join(
-        _component(field, value) + "/" for field, value in zip(fields, values, strict=True)
-    )
+    return "".join(f"{_component(*pair)}/" for pair in zip(fields, values, strict=True))
 
 
 def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[PartitionColumn, ...]:
     """The columns that the table's folders are made of, outermost first. [PT2]"""
     fields = partition_fields(schema, partition_by)
-    return tuple(PartitionColumn(field.file_name, type_text(text_type(field))) for field in fields)
+    return tuple((field.file_name, type_text(text_type(field))) for field in fields)
 
 
 def is_folder_column(name: str, type: str) -> bool:
@@ -223,7 +216,8 @@ def _start(name: str) -> str:
 
 
 def _is_component(column: PartitionColumn, component: str) -> bool:
-    start = _start(column.name)
+    name, type = column
+    start = _start(name)
     size = len(component.encode("utf-8", "surrogatepass"))
     if size > MAX_COMPONENT_BYTES:
         return False
@@ -231,7 +225,7 @@ def _is_component(column: PartitionColumn, component: str) -> bool:
         text = component[len(start) :]
         value = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
         if text == NULL_FOLDER or (
-            value.translate(_ESCAPED) == text and _texts(column.type).fullmatch(value)
+            value.translate(_ESCAPED) == text and _texts(type).fullmatch(value)
         ):
             return True
     cut, _, digest = component.rpartition("-")

@@ -86,18 +86,15 @@ def parts_of(text: str) -> frozenset[str]:
 
 def limited(author: Author, parts: frozenset[str]) -> Author:
     """The author with no other parts than these, each short and without control characters."""
-    told: dict[str, Any] = {
-        part: _plain(text)
-        for part in PARTS
-        if part in parts and (text := getattr(author, part)) is not None
-    }
+    known = known_parts(author).items()
+    told: dict[str, Any] = {part: _plain(text) for part, text in known if part in parts}
     return Author(**told)
 
 
 def known_parts(author: Author | None) -> dict[str, str]:
     """The parts of an author that are known, by name. [OB15]"""
-    found = {part: getattr(author, part, None) for part in PARTS}
-    return {part: text for part, text in found.items() if text is not None}
+    found = ((part, getattr(author, part, None)) for part in PARTS)
+    return {part: text for part, text in found if text is not None}
 
 
 def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | None:
@@ -648,7 +645,5 @@ def disputed(head: Snapshot, now_us: int) -> tuple[DisputedTime, ...]:
     if known and known[-1].last == head.version and known[-1].said == head.committed_at:
         last = msgspec.structs.replace(known[-1], last=version, clock=max(known[-1].clock, now_us))
         return (*known[:-1], last)
-    return (
-        *known,
-        DisputedTime(first=head.version, last=version, said=head.committed_at, clock=now_us),
-    )[-_KEPT:]
+    new = DisputedTime(first=head.version, last=version, said=head.committed_at, clock=now_us)
+    return (*known, new)[-_KEPT:]

@@ -600,9 +600,7 @@ def _former_folders(
     they become others, gc must still know its own. [GC5] [CF13]"""
     if not base.schema.fields or base.partition_by == partition_by:
         return base.former_folders
-    before = tuple(
-        (column.name, column.type) for column in folder_columns(base.schema, base.partition_by)
-    )
+    before = folder_columns(base.schema, base.partition_by)
     return base.former_folders if before in base.former_folders else (*base.former_folders, before)
 
 

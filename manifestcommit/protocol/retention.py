@@ -96,10 +96,7 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
         void=frozenset(snapshot.void),
         layouts=(
             partitioning.folder_columns(snapshot.schema, snapshot.partition_by),
-            *(
-                tuple(PartitionColumn(name, type) for name, type in layout)
-                for layout in snapshot.former_folders
-            ),
+            *snapshot.former_folders,
         ),
         own=frozenset((snapshot.table_id, *snapshot.cloned)),
     )
