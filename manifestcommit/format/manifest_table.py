@@ -424,7 +424,7 @@ def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
 
 def _keys(of: Shape) -> list[str]:
     """The sort keys of a manifest."""
-    return [*(name for name, _ in _partitioned(of)), "path"]
+    return [*(f"partition.{field_id}" for field_id in of.partition_by), "path"]
 
 
 def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:

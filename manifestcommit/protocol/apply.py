@@ -129,9 +129,10 @@ def rolled_back(
 def _begun_since(head: Snapshot, target: Snapshot) -> dict[str, Position]:
     """The sources that the target does not know, including those forgotten since, and where each
     first began after it. [CF13] [WM5]"""
-    began: dict[str, list[Position]] = {}
-    for source, lives in head.forgotten.items():
-        began[source] = [origin for version, origin in lives if version > target.version]
+    began = {
+        source: [origin for version, origin in lives if version > target.version]
+        for source, lives in head.forgotten.items()
+    }
     for source, origin in head.origins.items():
         began.setdefault(source, []).append(origin)
     return {
@@ -145,16 +146,8 @@ def _moved(
     before: tuple[Mapping[str, object], ...], after: tuple[Mapping[str, object], ...], version: int
 ) -> dict[str, int]:
     """The names whose value differs between these mappings, with that version. [WM6] [KY7]"""
-    pairs = [
-        (old, new, name)
-        for old, new in zip(before, after, strict=True)
-        for name in old.keys() | new.keys()
-    ]
-    return {
-        name: version
-        for old, new, name in pairs
-        if (name in old, old.get(name)) != (name in new, new.get(name))
-    }
+    changed = (old.items() ^ new.items() for old, new in zip(before, after, strict=True))
+    return {name: version for items in changed for name, _ in items}
 
 
 def _batches(streams: Mapping[str, StreamRecord]) -> dict[str, tuple[int, int]]:
@@ -435,10 +428,8 @@ def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
     if batch is None:
         return head.streams
     before = head.streams.get(batch.name)
-    streams = {
-        **head.streams,
-        batch.name: StreamRecord(query=batch.query, batch=batch.batch, version=head.version + 1),
-    }
+    record = StreamRecord(query=batch.query, batch=batch.batch, version=head.version + 1)
+    streams = {**head.streams, batch.name: record}
     # a rollback took back its batches
     if before is not None and all(record.query != before.query for record in streams.values()):
         streams[free_name(streams, batch.name, before.query)] = before
@@ -455,20 +446,13 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         run.path for run in head.key_runs
     }
     forgotten = min(retention.keys_from, fence) if is_whole else 0
-    condemned = {
-        name: seen for name, seen in head.condemned.items() if seen is None or seen > fence
-    }
-    condemned |= {
-        name: head.version + 1 for name in retention.gone if condemned.get(name, 0) is None
-    }
-    condemned |= dict.fromkeys(retention.condemned)
+    condemned = {name: at for name, at in head.condemned.items() if at is None or at > fence}
+    gone = [name for name in retention.gone if condemned.get(name, 0) is None]
+    condemned |= dict.fromkeys(gone, head.version + 1) | dict.fromkeys(retention.condemned)
     key_runs = _rewritten(head.key_runs, retention.key_runs)
     expired = max(head.expired, min(retention.expired, fence))
-    tags = {
-        name: tag
-        for name, tag in head.tags.items()
-        if tag.until is None or tag.until > retention.now_us
-    }
+    now_us, all_tags = retention.now_us, head.tags.items()
+    tags = {name: tag for name, tag in all_tags if tag.until is None or tag.until > now_us}
     return msgspec.structs.replace(
         head,
         fence=fence,
@@ -481,10 +465,8 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
             if _is_kept(record, forgotten, fence, key_runs)
         },
         key_runs=key_runs,
-        set_back={source: version for source, version in head.set_back.items() if version > fence},
-        set_back_queries={
-            query: version for query, version in head.set_back_queries.items() if version > fence
-        },
+        set_back=_later(head.set_back, fence),
+        set_back_queries=_later(head.set_back_queries, fence),
         recent_jobs={
             job: version
             for job, version in head.recent_jobs.items()
@@ -508,6 +490,10 @@ def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
         return known
     known = (*known, (head.version, head.committed_at))
     return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])
+
+
+def _later(versions: Mapping[str, int], fence: int) -> dict[str, int]:
+    return {name: version for name, version in versions.items() if version > fence}
 
 
 def _above(
@@ -559,16 +545,11 @@ def _remaining(
         return (), {}
     if not inputs.taken:
         return head.manifests, head.removed
-    empty = {
-        ref.path
-        for ref in head.manifests
-        if ref.path in inputs.taken and inputs.taken[ref.path].bitmap.bit_count() == ref.files
-    }
-    bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
-    bitmaps |= {
-        path: encode(taken.bitmap) for path, taken in inputs.taken.items() if path not in empty
-    }
-    return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
+    bits = {path: taken.bitmap for path, taken in inputs.taken.items()}
+    left = tuple(ref for ref in head.manifests if bits.get(ref.path, 0).bit_count() != ref.files)
+    empty = {ref.path for ref in head.manifests} - {ref.path for ref in left}
+    bitmaps = head.removed | {path: encode(bitmap) for path, bitmap in bits.items()}
+    return left, {path: text for path, text in bitmaps.items() if path not in empty}
 
 
 def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
@@ -659,14 +640,8 @@ def inlined_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
     size, allowed = len(msgspec.json.encode(snapshot.added)), budgets.inline_entry_bytes // 4 + 2
     if not allowed < size <= budgets.inline_entry_bytes:
         return size > allowed
-    return (
-        len(
-            msgspec.json.encode(
-                [entry for entry in snapshot.added if entry.added < snapshot.version]
-            )
-        )
-        > allowed
-    )
+    earlier = [entry for entry in snapshot.added if entry.added < snapshot.version]
+    return len(msgspec.json.encode(earlier)) > allowed
 
 
 def removed_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
@@ -710,10 +685,8 @@ def _full_tier(sized: Sequence[tuple[_Ref, int]], limit: int, fan_in: int) -> tu
             while size >= fan_in:
                 size, tier = size // fan_in, tier + 1
             tiers.setdefault(tier, []).append(ref)
-    full = [tier for tier, members in sorted(tiers.items()) if len(members) >= fan_in]
-    if not full:
-        return ()
-    return tuple(tiers[full[0]][:fan_in])
+    full = (members for _, members in sorted(tiers.items()) if len(members) >= fan_in)
+    return tuple(next(full, ())[:fan_in])
 
 
 # How a job lays out its files: their columns and partitioning, and the partitions that they
@@ -781,15 +754,10 @@ def lay_out(
             'partition_by out, or replace the table: mode="overwrite", replace_schema=True'
         )
     missing = tuple(dict.fromkeys((*layout.missing, *lacking)))
+    made = msgspec.structs.replace(layout, schema=after, partition_by=chosen, missing=missing)
     if initial is not None:
-        return Layout(schema=after, partition_by=chosen, initial=after, missing=missing)
-    return Layout(
-        schema=after,
-        partition_by=chosen,
-        edits=(*layout.edits, *edits),
-        missing=missing,
-        repartitions=layout.repartitions,
-    )
+        return msgspec.structs.replace(made, initial=after)
+    return msgspec.structs.replace(made, edits=(*layout.edits, *edits))
 
 
 def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
@@ -808,12 +776,8 @@ def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) ->
             )
         names = spelled(snapshot.schema, snapshot.partition_by)
     chosen = check_partition_by(after, names)
-    return Layout(
-        schema=after,
-        partition_by=chosen,
-        edits=edits,
-        repartitions=chosen != snapshot.partition_by,
-    )
+    repartitions = chosen != snapshot.partition_by
+    return Layout(schema=after, partition_by=chosen, edits=edits, repartitions=repartitions)
 
 
 def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whole: bool) -> None:
@@ -827,10 +791,9 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
     if said == "error":
         why = f"the table's property {MISSING_COLUMNS} is error"
     raise SchemaMismatchError(
-        f"Column {shown} of the table is missing from the data, and {why}. Nothing was "
-        "committed. Add it to the data (for no value, as an "
-        "explicit column of nulls), drop it from the table (drop_column), or set the "
-        f'property {MISSING_COLUMNS} to "null".'
+        f"Column {shown} of the table is missing from the data, and {why}. Nothing was committed. "
+        "Add it to the data (for no value, as an explicit column of nulls), drop it from the table "
+        f'(drop_column), or set the property {MISSING_COLUMNS} to "null".'
     )
 
 
@@ -859,9 +822,9 @@ def _check_common(table: Schema, data: Schema, lacking: Sequence[str]) -> None:
             for schema in (data, table)
         )
         raise SchemaMismatchError(
-            f"The data has no column in common with the table. It has {have}; the table has "
-            f"{want}. Is this the right table? Rename the "
-            "data's columns, or add one of them to the table first (add_column)."
+            f"The data has no column in common with the table. It has {have}; the table has {want}."
+            " Is this the right table? Rename the data's columns, or add one of them to the table "
+            "first (add_column)."
         )
 
 
@@ -877,17 +840,12 @@ def replaced(
         return Overwrite(dynamic=True, conflict=conflict)
     if given is None:
         return Overwrite(scope=({},), conflict=conflict)
-    schema = layout.schema or snapshot.schema
-    return Overwrite(
-        scope=(parse_static(schema, layout.partitioning(snapshot), given),), conflict=conflict
-    )
+    static = parse_static(layout.schema or snapshot.schema, layout.partitioning(snapshot), given)
+    return Overwrite(scope=(static,), conflict=conflict)
 
 
 def check_inside(
-    overwrite: Overwrite | None,
-    touched: Sequence[PartitionPattern],
-    schema: Schema,
-    given: object,
+    overwrite: Overwrite | None, touched: Sequence[PartitionPattern], schema: Schema, given: object
 ) -> None:
     """Refuse rows outside a static overwrite's partitions: a rerun would repeat them. [PT3]"""
     if overwrite is None or overwrite.dynamic or overwrite.scope == ({},):
@@ -908,6 +866,5 @@ def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> boo
         [(field.name, type_text(field.type)) for field in schema.fields]
         for schema in (snapshot.schema, data)
     )
-    return there == here and (
-        check_partition_by(snapshot.schema, names or ()) == snapshot.partition_by
-    )
+    by = snapshot.partition_by
+    return there == here and check_partition_by(snapshot.schema, names or ()) == by

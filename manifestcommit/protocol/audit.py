@@ -22,9 +22,9 @@ _RESTORE_OR_ROLL_BACK = (
     f"{_RESTORE} If it is lost: `manifestcommit rollback` to a version that does not list it."
 )
 _OF_VERSION = (
-    f"{_RESTORE} If it is lost: the versions above it stay readable, and `manifestcommit gc` "
-    "with a shorter history expires it; "
-    "if it is the newest, nothing can be read or committed before it is back."
+    f"{_RESTORE} If it is lost: the versions above it stay readable, and `manifestcommit gc` with "
+    "a shorter history expires it; if it is the newest, nothing can be read or committed before "
+    "it is back."
 )
 _OF_CHAIN = (
     "Compare the two objects with a backup and restore the one that was replaced; the program "
@@ -363,15 +363,12 @@ def _counts_that_differ(commit: Commit) -> Iterator[str]:
     """Compare what the job read, what its files hold, and what the commit added. A count that the
     job did not keep is not compared. [OB10]"""
     summary = commit.summary
+    before = ("written", summary.rows_written)
+    if summary.rows_written is None:
+        before = ("read", summary.rows_read)
     for found, count, compared, expected in (
         ("rows written", summary.rows_written, "read", summary.rows_read),
-        ("rows committed", summary.rows, "written", summary.rows_written),
-        (
-            "rows committed",
-            summary.rows if summary.rows_written is None else None,
-            "read",
-            summary.rows_read,
-        ),
+        ("rows committed", summary.rows, *before),
         ("files committed", summary.files, "written", summary.files_written),
         ("bytes committed", summary.bytes, "written", summary.bytes_written),
     ):
@@ -389,10 +386,7 @@ def _objection(snapshot: Snapshot, commit: Commit) -> str | None:
     if job.birth > max(snapshot.version - 1, 1):
         return f"it carries job {commit.job}, which began at or after it"
     if not commit.commit_id.startswith(commit.job):
-        return (
-            f"the commit of job {commit.job} has the id {commit.commit_id!r}, which is not that "
-            "job's"
-        )
+        return f"the commit of job {commit.job} has the id {commit.commit_id!r}, not that job's"
     if snapshot.recent_jobs.get(commit.job) != snapshot.version:
         return f"it carries job {commit.job}, and does not record that job as committed by it"
     return None
