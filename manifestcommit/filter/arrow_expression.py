@@ -80,7 +80,7 @@ def parse_expression(
             f"pyspark.sql.functions.expr(\"day = '2013-01-02'\"), not {type(expression).__name__}."
         )
     try:
-        tree = _tree(expression)
+        tree, _ = _parsed(expression)
     except _UNREADABLE as error:
         text = expression_text(expression)
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
@@ -92,9 +92,8 @@ def parse_expression(
 def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
     """Every column that a pyarrow expression names; None if its form is unknown."""
     try:
-        return frozenset(
-            node.path for node in _nodes(_tree(expression)) if isinstance(node, _Column)
-        )
+        nodes = _nodes(_parsed(expression)[0])
+        return frozenset(node.path for node in nodes if isinstance(node, _Column))
     except _UNREADABLE:
         return None
 
@@ -144,7 +143,7 @@ def expression_text(expression: pc.Expression) -> str:
 def spell(expression: pc.Expression) -> str:
     """The expression as text, equal for equal ones. Its own text omits parts of long lists."""
     try:
-        return _spelled(_tree(expression))
+        return _spelled(_parsed(expression)[0])
     except _UNREADABLE:
         return expression_text(expression)
 
@@ -183,10 +182,6 @@ class _Call(NamedTuple):
 
 
 _Node: TypeAlias = _Column | _Literal | _Call
-
-
-def _tree(expression: Any) -> _Node:
-    return _parsed(expression)[0]
 
 
 def _parsed(expression: Any) -> tuple[_Node, pa.RecordBatch]:
@@ -356,17 +351,14 @@ def _type_at(path: ColumnPath, schema: pa.Schema) -> pa.DataType | None:
             return None
         kind = matching[0].type
         members = kind if pa.types.is_struct(kind) else ()
-    return (
-        kind.value_type
-        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
-        else kind
-    )
+    is_encoded = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    return kind.value_type if is_encoded else kind
 
 
 # --- Meaning --------------------------------------------------------------------------------------
 
 
-class _UnclearError(Exception):
+class _UnclearError(ValueError):
     """A part without a certain meaning: the nearest boolean around it becomes Unknown."""
 
 
@@ -382,14 +374,7 @@ class _Translation:
             if depth > _MAX_DEPTH:
                 raise _UnclearError("calls nested too deeply")
             return self._boolean(node, depth)
-        except (
-            _UnclearError,
-            pa.ArrowException,
-            ValueError,
-            TypeError,
-            LookupError,
-            OverflowError,
-        ) as error:
+        except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError) as error:
             return Unknown(why=str(error) or type(error).__name__)
 
     def _boolean(self, node: _Node, depth: int) -> Predicate:
@@ -507,7 +492,7 @@ def _ordered(node: _Node, schema: pa.Schema) -> _Node:
             if nan is None or other_nan is None:
                 return node
             equal = node._replace(name="equal")
-            same = _or(equal, _joined("and_kleene", [nan, other_nan]))
+            same = _joined("or_kleene", [equal, _joined("and_kleene", [nan, other_nan])])
             return same if node.name == "equal" else _Call("invert", [same])
         case _ if nan is None:
             return node
@@ -515,7 +500,7 @@ def _ordered(node: _Node, schema: pa.Schema) -> _Node:
             nan = _joined("and_kleene", [nan, _Call("invert", [other_nan])])
         case _ if not isinstance(right, _Literal):  # the comparison with null is null
             nan = _joined("and_kleene", [nan, _Call("is_valid", [right])])
-    return _or(node, nan)
+    return _joined("or_kleene", [node, nan])
 
 
 def _when_nan(node: _Node, schema: pa.Schema) -> _Node | None:
@@ -537,10 +522,6 @@ def _is_float(node: _Node, schema: pa.Schema) -> bool:
         case _Call(name=name, args=args):
             return name in _OF_FLOATS and any(_is_float(arg, schema) for arg in args)
     return kind is not None and bool(pa.types.is_floating(kind))
-
-
-def _or(left: _Node, right: _Node) -> _Node:
-    return _joined("or_kleene", [left, right])
 
 
 def _joined(name: str, terms: Sequence[_Node]) -> _Node:
@@ -565,9 +546,7 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return _number(scalar, kind)
     if any(same(given) and same(kind) for same in (t.is_boolean, is_text, is_binary)):
         return scalar.as_py()
-    if (t.is_date32(given) or t.is_timestamp(given)) and (
-        t.is_date32(kind) or t.is_timestamp(kind)
-    ):
+    if all(t.is_date32(each) or t.is_timestamp(each) for each in (given, kind)):
         return _moment(scalar, kind)
     if t.is_duration(given) and t.is_duration(kind):
         return timedelta(microseconds=scalar.cast(pa.duration("us")).value)

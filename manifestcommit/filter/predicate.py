@@ -16,7 +16,7 @@ in its place makes true. Operators that test for null take a column, never a pre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
@@ -240,36 +240,21 @@ def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
     match node:
         case And(args=args):
             parts = [_outcomes(arg, files) for arg in args]
-            return _Outcomes(
-                _every((p.true for p in parts), files), _some((p.false for p in parts), files)
-            )
+            true = reduce(pc.and_, (part.true for part in parts), files.all(True))
+            return _Outcomes(true, reduce(pc.or_, (p.false for p in parts), files.all(False)))
         case Or(args=args):
             parts = [_outcomes(arg, files) for arg in args]
-            return _Outcomes(
-                _some((p.true for p in parts), files), _every((p.false for p in parts), files)
-            )
+            true = reduce(pc.or_, (part.true for part in parts), files.all(False))
+            return _Outcomes(true, reduce(pc.and_, (p.false for p in parts), files.all(True)))
         case Not(arg=arg):
             inner = _outcomes(arg, files)
             return _Outcomes(inner.false, inner.true)
         case Constant(value=value):
             return _Outcomes(files.all(value is True), files.all(value is False))
-        case Unknown():
-            return _Outcomes(files.all(True), files.all(True))
-        case _:
-            facts = files.facts(node.column)
-            return (
-                _Outcomes(files.all(True), files.all(True))
-                if facts is None
-                else _leaf(node, facts, files)
-            )
-
-
-def _every(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
-    return reduce(pc.and_, masks, files.all(True))
-
-
-def _some(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
-    return reduce(pc.or_, masks, files.all(False))
+    facts = None if isinstance(node, Unknown) else files.facts(node.column)
+    if facts is None or isinstance(node, Unknown):
+        return _Outcomes(files.all(True), files.all(True))
+    return _leaf(node, facts, files)
 
 
 def _leaf(node: _OfColumn, facts: _Facts, files: _Files) -> _Outcomes:
@@ -433,12 +418,13 @@ def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
     if t.is_boolean(kind):
         return (int(value), int(value)) if isinstance(value, bool) else None
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        if not isinstance(value, int) and not (
-            value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
-        ):
-            return (
-                (value, value) if t.is_floating(kind) and value in (math.inf, -math.inf) else None
-            )
+        if isinstance(value, Decimal):
+            is_finite = value.is_finite()
+        else:
+            is_finite = isinstance(value, int) or math.isfinite(value)
+        if not is_finite:
+            is_end = t.is_floating(kind) and value in (math.inf, -math.inf)
+            return (value, value) if is_end else None
         if t.is_integer(kind):
             return _integer_ends(value)
         if t.is_floating(kind):
@@ -470,10 +456,8 @@ def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] 
         return None
     step = Decimal(1).scaleb(-kind.scale)
     try:
-        return (
-            Decimal(low).quantize(step, rounding=ROUND_FLOOR, context=WIDE),
-            Decimal(high).quantize(step, rounding=ROUND_CEILING, context=WIDE),
-        )
+        floor = Decimal(low).quantize(step, rounding=ROUND_FLOOR, context=WIDE)
+        return floor, Decimal(high).quantize(step, rounding=ROUND_CEILING, context=WIDE)
     except InvalidOperation:
         return None
 
@@ -489,16 +473,12 @@ def _one_decimal(values: Sequence[Any], kind: pa.DataType) -> bool:
     decimals = [v for v in values if isinstance(v, Decimal)]
     if not decimals or not all(v.is_finite() for v in decimals):
         return not decimals
-    whole, scale = (
-        (kind.precision - kind.scale, kind.scale)
-        if pa.types.is_decimal(kind)
-        else (_LONG_DIGITS, 0)
-    )
+    whole, scale = _LONG_DIGITS, 0
+    if pa.types.is_decimal(kind):
+        whole, scale = kind.precision - kind.scale, kind.scale
     whole = max(whole, *(v.adjusted() + 1 for v in decimals))
-    return all(
-        _fits(v, whole, max(scale, *(-int(w.as_tuple().exponent) for w in decimals)))
-        for v in decimals
-    )
+    scale = max(scale, *(-int(v.as_tuple().exponent) for v in decimals))
+    return all(_fits(v, whole, scale) for v in decimals)
 
 
 def _around(value: float) -> tuple[float, float]:
@@ -700,16 +680,10 @@ def partitions_of_keys(
     """The partitions that may hold a key of these files. table_by: the table's. [CF16]"""
     ids = {field.id for field in keys.fields}
     told = [each for each in table_by if each & MAX_FIELD_ID in ids and each in partition_by]
-    rows = [
-        {field_id: entry.partition[list(partition_by).index(field_id)] for field_id in told}
-        for entry in files
-        if entry.rows
-    ]
-    return dedupe(
-        row
-        for row in rows
-        if all(v is not None or id & MAX_FIELD_ID in keys.null_safe for id, v in row.items())
-    )
+    of = [dict(zip(partition_by, entry.partition, strict=True)) for entry in files if entry.rows]
+    rows = [{field_id: each[field_id] for field_id in told} for each in of]
+    nulls = [each for each in told if each & MAX_FIELD_ID not in keys.null_safe]  # equal nothing
+    return dedupe(row for row in rows if all(row[id] is not None for id in nulls))
 
 
 # the least and the greatest value; None: unknown; False: no value at all
@@ -737,14 +711,10 @@ def _key_span(field: Field, entry: Entry, partition_by: Sequence[int]) -> _KeySp
 def _decoded(field: Field, low: Any, high: Any) -> _Ends:
     least, greatest = decode(low, field.type), decode(high, field.type)
     # A value that Python cannot hold (years beyond 9999) is given as a number.
-    return (
-        (least, greatest)
-        if type(least) is type(greatest) and (not isinstance(least, int) or field.type in _WHOLE)
-        else None
+    is_held = type(least) is type(greatest) and (
+        not isinstance(least, int) or field.type in ("boolean", *INTEGERS)
     )
-
-
-_WHOLE = {"boolean", *INTEGERS}
+    return (least, greatest) if is_held else None
 
 
 def _around_all(spans: Sequence[_KeySpan]) -> _KeySpan:
@@ -763,10 +733,6 @@ def _between(keys: MergeKeys, field: Field, span: _KeySpan) -> Predicate:
     or_null = span.may_be_null and field.id in keys.null_safe
     held: Predicate = Constant(value=ends is None)
     if isinstance(ends, tuple):
-        held = And(
-            args=(
-                Compare(op=">=", column=column, value=ends[0]),
-                Compare(op="<=", column=column, value=ends[1]),
-            )
-        )
+        low = Compare(op=">=", column=column, value=ends[0])
+        held = And(args=(low, Compare(op="<=", column=column, value=ends[1])))
     return Or(args=(held, IsNull(column=column))) if or_null else held

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -426,9 +426,8 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
 
 def _refused(value: pc.Expression, is_odd: pc.Expression, what: str) -> pc.Expression:
     """The value, whose evaluation fails where a row is odd: Arrow has no other way to fail."""
-    why = pc.if_else(
-        pc.coalesce(is_odd, pc.scalar(False)), f"{what} is not done without Spark", "0"
-    )
+    odd = pc.coalesce(is_odd, pc.scalar(False))
+    why = pc.if_else(odd, f"{what} is not done without Spark", "0")
     return pc.if_else(why.cast(pa.int8()) == pc.scalar(pa.scalar(0, pa.int8())), value, value)
 
 
@@ -618,14 +617,15 @@ def _to_date(arg: Typed) -> Typed | None:
     return Typed(arg.expression.cast(pa.date32(), safe=arg.type == "string"), "date")
 
 
-def _texts(*kinds: type) -> Callable[[Any], _Call]:
-    """A function of a text and literals of these types."""
+def _texts(*kinds: type, needed: int | None = None) -> Callable[[Any], _Call]:
+    """A function of a text and literals of these types, of which so many are needed, or all."""
+    least = len(kinds) if needed is None else needed
 
     def made(function: Any) -> _Call:
         def call(args: list[Typed]) -> Typed | None:
-            if not args or args[0].type != "string" or len(args) != 1 + len(kinds):
-                return None
-            if not all(type(arg.value) is kind for arg, kind in zip(args[1:], kinds, strict=True)):
+            given = [type(arg.value) for arg in args[1:]]
+            is_right = len(given) >= least and tuple(given) == kinds[: len(given)]
+            if not args or args[0].type != "string" or not is_right:
                 return None
             found = function(args[0].expression, *(arg.value for arg in args[1:]))
             return found if isinstance(found, Typed | None) else Typed(found, "string")
@@ -656,13 +656,9 @@ def _ilike(text: pc.Expression, pattern: str) -> Typed:
 
 
 def _concat(args: list[Typed]) -> Typed | None:
-    texts = [
-        each.expression if each.type == "string" else each.expression.cast(pa.string())
-        for each in args
-        if each.type in ("string", "void", *_INTEGERS)
-    ]
-    if not args or len(texts) < len(args):
+    if not args or not all(each.type in ("string", "void", *_INTEGERS) for each in args):
         return None
+    texts = (each.expression.cast(pa.string()) for each in args)
     return Typed(pc.binary_join_element_wise(*texts, ""), "string")
 
 
@@ -681,13 +677,6 @@ def _substring(text: pc.Expression, start: int, length: int | None = None) -> An
 
 def _replace(text: pc.Expression, old: str, new: str = "") -> pc.Expression:
     return pc.replace_substring(text, old, new) if old else text
-
-
-def _either(*calls: _Call) -> _Call:
-    def call(args: list[Typed]) -> Typed | None:
-        return next((found for each in calls if (found := each(args)) is not None), None)
-
-    return call
 
 
 def _length(text: pc.Expression) -> Typed:
@@ -733,10 +722,8 @@ _FUNCTIONS: dict[str, _Call] = {
     "ltrim": _texts()(lambda text: pc.utf8_ltrim(text, " ")),
     "rtrim": _texts()(lambda text: pc.utf8_rtrim(text, " ")),
     **dict.fromkeys(("length", "char_length", "character_length", "len"), _texts()(_length)),
-    **dict.fromkeys(
-        ("substring", "substr"), _either(_texts(int)(_substring), _texts(int, int)(_substring))
-    ),
-    "replace": _either(_texts(str)(_replace), _texts(str, str)(_replace)),
+    **dict.fromkeys(("substring", "substr"), _texts(int, int, needed=1)(_substring)),
+    "replace": _texts(str, str, needed=1)(_replace),
     "concat": _concat,
     "like": _texts(str)(_boolean(_like)),
     "ilike": _texts(str)(_ilike),
@@ -867,13 +854,12 @@ def _literal_as(part: Typed, kind: Any) -> Typed | None:
             return _moment(value, kind, part.is_utc)
         if kind == "date" and isinstance(value, str) and _DAY.fullmatch(value):
             return _of(date.fromisoformat(value), kind)
-        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
-            return literal(int(value)) if kind in _INTEGERS else None
-    except NotUnderstoodError:
-        raise
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error, NotUnderstoodError):
+            raise
         return None
-    return None
+    is_whole = isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII)
+    return literal(int(value)) if is_whole and kind in _INTEGERS else None
 
 
 def _moment(value: Any, kind: str, is_utc: bool) -> Typed | None:
@@ -901,9 +887,8 @@ def _alike_in_list(
     fitting = [_literal_as(each, subject.type) or each for each in known]
     kinds = {each.type for each in fitting if isinstance(each.type, str)}
     if len(kinds) > 1:
-        kind = reduce(
-            lambda one, other: _common(one, other, subject.is_utc), [subject.type, *kinds]
-        )
+        common = partial(_common, is_utc=subject.is_utc)
+        kind = reduce(common, [subject.type, *kinds])
         if kind in FLOATS and subject.type not in FLOATS:
             first, *rest = _alike([subject, *members])
             return first, rest

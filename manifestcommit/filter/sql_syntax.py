@@ -126,11 +126,8 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
     digits, exponent, suffix = found.groups() if found is not None else (text, None, "?")
     kind = (suffix or "").upper()
     is_double = exponent is not None or kind == "D"
-    if (
-        kind not in ("", "L", "D", "BD")
-        or (kind == "L" and (is_double or "." in digits))
-        or (kind == "BD" and is_double)
-    ):
+    is_odd = is_double if kind == "BD" else kind == "L" and (is_double or "." in digits)
+    if is_odd or kind not in ("", "L", "D", "BD"):
         raise only_spark(repr(text))
     if is_double:
         return sign * float(digits + (f"e{exponent}" if exponent else "")), "double"
