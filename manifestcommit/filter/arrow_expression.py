@@ -67,12 +67,8 @@ def parse_expression(
     expression: Any, schema: pa.Schema, argument: str = "the condition"
 ) -> Predicate:
     """Parse a pyarrow expression into a predicate, for either order of NaN, over tables of this
-    schema. [RD7]
-
-    A part that cannot be translated becomes `Unknown`, never an error, with one exception:
-    UsageError, with the name of the argument, if `expression` is not a pyarrow expression, or names
-    a column that the schema does not have. The cost is linear in the expression's size.
-    """
+    schema. A part that cannot be translated becomes `Unknown`; UsageError only for what is no
+    pyarrow expression, or names a column that the schema does not have. [RD7]"""
     if not isinstance(expression, pc.Expression):
         raise UsageError(
             f"{argument} has to be a pyarrow expression, such as pyarrow.compute.field('day') == "
@@ -100,10 +96,7 @@ def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
 
 def spark_order(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
     """The same condition with Spark's order of floats: NaN equals itself and is above every other
-    number, while Arrow's is neither above nor equal to anything. [RD7]
-
-    An expression of an unknown form stays as it is.
-    """
+    number. An expression of an unknown form stays as it is. [RD7]"""
     try:
         tree, held = _parsed(expression)
         if not any(_is_float(node, schema) for node in _nodes(tree)):
@@ -262,12 +255,9 @@ def _marks(node: _Node) -> Iterator[tuple[str, str]]:
 
 
 def _metadata(message: bytes) -> list[tuple[str, str]]:
-    """The key-value pairs of an encapsulated Arrow schema message, in order. pyarrow's dict would
-    lose repeated keys.
-
-    The message is a flatbuffer (Arrow's format/Message.fbs and Schema.fbs); struct.error if it is
-    truncated.
-    """
+    """The key-value pairs of an encapsulated Arrow schema message, in order: pyarrow's dict would
+    lose repeated keys. A flatbuffer (Arrow's format/Message.fbs and Schema.fbs); struct.error if it
+    is truncated."""
     flat = message[8:]  # after the continuation mark and the size
     root = _follow(flat, 0)
     schema = _follow(flat, _slot(flat, root, 2))
@@ -532,11 +522,8 @@ def _joined(name: str, terms: Sequence[_Node]) -> _Node:
 
 
 def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
-    """The value that Arrow compares a column of this type with; _UnclearError if Arrow casts by
-    rules of its own.
-
-    Numbers keep their type unless the column's type holds them exactly.
-    """
+    """The value that Arrow compares a column of this type with: a number keeps its type unless the
+    column's holds it. _UnclearError if Arrow casts by rules of its own."""
     t, given = pa.types, scalar.type
     if not scalar.is_valid:
         return None

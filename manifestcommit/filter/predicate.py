@@ -123,12 +123,8 @@ Predicate: TypeAlias = And | Or | Not | _OfColumn | Constant | Unknown
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBounds:
     """The statistics of one column in N files. Every array has N values, and a null means unknown.
-
-    min, max: typed like the column; every value that is neither null nor NaN is between them.
-    They need not occur in the file, so a truncated bound needs no mark. nulls: rows in which the
-    column, or a struct around it, is null. nans: rows with NaN; None: it has none. For a partition
-    value v: min = max = v, nulls 0; for a null partition value: min, max null, nulls = rows.
-    """
+    min, max: typed like the column, around every value that is neither null nor NaN. nulls: rows in
+    which the column, or a struct around it, is null. nans: rows with NaN; None: it has none."""
 
     min: pa.Array
     max: pa.Array
@@ -172,11 +168,8 @@ def is_understood(predicate: Predicate) -> bool:
 
 
 def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
-    """Return a mask: true for every file that may hold a row for which the predicate is true, by
-    Arrow's or Spark's rules. [RD6]
-
-    The mask has no nulls. False is a proof. It is always false for a file without rows.
-    """
+    """Return a mask without nulls: true for every file that may hold a row for which the predicate
+    is true, by Arrow's or Spark's rules. False is a proof. [RD6]"""
     rows = source.rows
     has_rows = _possible(pc.greater(rows, 0))
     return pc.and_(_outcomes(predicate, _Files(source, rows)).true, has_rows)
@@ -321,8 +314,7 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
 
 
 def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[tuple[Any, Any]] | None:
-    """The span of each value, as `_span` has it, in order; None if the comparison with one is
-    uncertain."""
+    """The span of each value, as `_span` has it, in order; None if one is uncertain."""
     plain = _plain(kind)
     # in a list, Arrow tells 0.0 from -0.0: no file surely holds one
     zero = (-math.ulp(0.0), math.ulp(0.0)) if pa.types.is_floating(kind) else None
@@ -400,8 +392,7 @@ def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
 
 
 def _span(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """A range, in the column's plain type, that holds the literal under every engine's cast; None
-    if its comparison is uncertain."""
+    """A range, in the plain type, that holds the literal under every engine's cast, or None."""
     plain = _plain(kind)
     ends = None if plain is None else ends_of(value, kind)
     if ends is None:
@@ -508,13 +499,9 @@ _EVERYTHING: tuple[PartitionPattern, ...] = ({},)
 def partitions_of(
     predicate: Predicate, schema: Schema, partition_by: Sequence[int]
 ) -> tuple[PartitionPattern, ...]:
-    """Patterns that cover every partition in which a row can make the predicate true; no pattern:
-    no row can. [CF16]
-
-    They follow from equality, membership and null tests of partition columns; `{}`, the whole
-    table, if these say nothing. Of transforms say something only predicates to which
-    `filter.transforms` added it.
-    """
+    """Patterns that cover every partition in which a row can make the predicate true: by equality,
+    membership and null tests of partition columns, and of transforms where `filter.transforms`
+    added these; `{}`, the whole table, if these say nothing. [CF16]"""
     columns = {
         virtual_name(field.id) if field.id > MAX_FIELD_ID else field.name: field
         for field in partition_fields(schema, partition_by)
@@ -660,10 +647,7 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
 
 def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int]) -> Predicate:
     """A predicate that is true of every row with the key of a row in these files, by their bounds
-    and partitions. [RC3]
-
-    partition_by: of the files, not of the table. A null equals nothing, or a null.
-    """
+    and their partitions, `partition_by`. A null equals nothing, or a null. [RC3]"""
     fields = keys.fields
     spans = [[_key_span(field, entry, partition_by) for field in fields] for entry in files]
     if len(spans) > MAX_FILES:

@@ -121,12 +121,9 @@ _ANYWHERE = Session()
 
 
 def compile_condition(text: str, schema: Schema, session: Session = _ANYWHERE) -> pc.Expression:
-    """A condition as a pyarrow expression over the table's columns, true for exactly the rows for
-    which Spark's is. [RC2]
-
+    """A condition as a pyarrow expression, true for exactly the rows for which Spark's is.
     NotUnderstoodError where only Spark can tell; IncompleteError for what is no condition, in Spark
-    either; UsageError for a column that does not exist.
-    """
+    either; UsageError for a column that does not exist. [RC2]"""
     return truth_of(compile_value(text, columns_of(schema), session))
 
 
@@ -149,8 +146,7 @@ def compile_value(text: str, resolve: Resolve, session: Session = _ANYWHERE) -> 
 
 
 def pruning(text: str, schema: Schema, session: Session) -> Predicate:
-    """What planning may take from a condition; `Unknown` for each term that only Spark can
-    evaluate, or that is none. Never an error. [RD6]"""
+    """What planning takes from a condition; `Unknown` for terms of Spark's alone. [RD6]"""
     compiler = _Compiler(columns_of(schema), session)
     columns = arrow_schema(schema, physical=False, ids=False)
 
@@ -480,8 +476,7 @@ def _moved(part: Typed, gap: timedelta, kind: str) -> Typed:
 
 
 def _remainder(left: Typed, right: Typed, kind: str) -> Typed:
-    """% of whole numbers has the sign of the left one; -1 divides the least number without a
-    remainder, and with an overflow."""
+    """% of whole numbers has the sign of the left one; by -1 it is 0, where Arrow overflows."""
     if kind not in _INTEGERS:
         raise only_spark(f"{kind} % …")
     a, b, held = to_type(left, kind), to_type(right, kind), arrow_type(kind)

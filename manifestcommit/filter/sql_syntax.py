@@ -1,11 +1,9 @@
 """Parses an expression of Spark's SQL with sqlglot, and refuses where sqlglot reads it otherwise
-than Spark's grammar does. [RC2]
-
-Pure. sqlglot accepts more than Spark, rewrites functions and literals, and has an order of
-operators of its own. So it gets tokens whose text is as it was written, and leaves functions as
-plain names; each operator of the tree is checked to bind its operands by Spark's order. What is not
-in the tables is `NotUnderstoodError`, never a guess: Spark reads the text then.
-"""
+than Spark's grammar does. [RC2] Pure. sqlglot accepts more than Spark, rewrites functions and
+literals, and has an order of operators of its own. So it gets tokens whose text is as it was
+written, and leaves functions as plain names; each operator of the tree is checked to bind its
+operands by Spark's order. What is not in the tables is `NotUnderstoodError`, never a guess: Spark
+reads the text then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a job's commit changes in a table: one struct for each kind of commit. [CM9]
-
-Pure.
-"""
+"""What a job's commit changes in a table: one struct for each kind of commit. [CM9] Pure."""
 
 from __future__ import annotations
 
@@ -68,8 +65,7 @@ def find_mismatch(
     origins: Mapping[str, Position],
     advances: Sequence[Advance],
 ) -> WatermarkMismatch | None:
-    """The first advance that does not start exactly at its source's current watermark; None: all
-    do. [WM2]"""
+    """The first advance that does not start at its source's watermark; None: all do. [WM2]"""
     # A source with an origin and no position was rolled back to before its first advance. [WM1]
     position: dict[str, Position] = {**dict.fromkeys(origins), **watermarks}
     for advance in advances:
@@ -121,18 +117,14 @@ def rewind_origins(
 
 
 def first_origin(origins: Sequence[Position]) -> Position:
-    """Where a source first began, from all its beginnings, oldest first: the lowest integer, null
-    below all; for texts the oldest. [CF13]"""
+    """Where a source first began, of all its beginnings: the lowest; of texts the oldest. [CF13]"""
     whole = [origin for origin in origins if isinstance(origin, int)]
     return min(whole) if len(whole) == len(origins) else None if None in origins else origins[0]
 
 
 def is_left_by(to: Position, end: Position) -> bool:
     """Whether a rewind to `to` keeps an advance that ended at `end`, and so everything before it.
-    [WM5]
-
-    Texts have no order: a rewind leads to one of the source's earlier positions.
-    """
+    Texts have no order: a rewind leads to an earlier position of the source. [WM5]"""
     return end == to or (isinstance(end, int) and isinstance(to, int) and end <= to)
 
 
@@ -422,11 +414,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(Closed, frozen=True, kw_only=True):
-    """A change that any process can now commit or abort. [AB3]
-
-    done: the record of its key, if the key had been committed before the job began: such a job has
-    no work and never commits any; prepared_at: microseconds since the epoch, for people.
-    """
+    """A change that any process can now commit or abort. done: the record of its key, if that was
+    committed before the job began: such a job never commits; prepared_at: microseconds since the
+    epoch, for people. [AB3]"""
 
     format_version: int
     change: Write

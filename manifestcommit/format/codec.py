@@ -1,8 +1,5 @@
 """Encodes and decodes every metadata object except manifests; mirrors spec/v1.md clause by clause.
-[LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4]
-
-Pure.
-"""
+[LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4] Pure."""
 
 from __future__ import annotations
 
@@ -184,17 +181,15 @@ def decode_hint(data: bytes) -> Hint | None:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Encode a snapshot: JSON in one zstd frame that declares its size. UsageError if it would be
-    too large for readers. [OB1] [OB4]"""
+    """Encode a snapshot; UsageError if it would be too large for readers. [OB1] [OB4]"""
     remedy = "Use fewer or shorter keys, sources, text positions and properties."
     read_back = functools.partial(decode_snapshot, name=version_name(snapshot.version))
     return _bounded(snapshot, f"version {snapshot.version}", remedy, read_back)
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
-    """Decode a snapshot and check it against its name and the format's rules; errors name the
-    object. Of a member of a joint commit only another table tells whether it is a state of this
-    one. [OB3] [OB4] [OB16]"""
+    """Decode a snapshot and check it against its name and the format's rules. Of a member of a
+    joint commit only another table tells whether it is a state of this one. [OB3] [OB4] [OB16]"""
     raw, formats = decompress(data, name=name), (FORMAT_VERSION, PENDING_FORMAT_VERSION)
     snapshot: Snapshot = decode_json(raw, Snapshot, name=name, formats=formats)
     try:
@@ -220,8 +215,7 @@ def encode_intent(prepared: Prepared) -> bytes | None:
 
 
 def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
-    """Decode an intent and return the length of its document. The checks are those of a prepared
-    job, with tighter limits. [CM20] [OB4]"""
+    """Decode an intent, a prepared job with tighter limits, and its length. [CM20] [OB4]"""
     if len(data) > MAX_INTENT_BYTES:
         raise damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes")
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
@@ -387,8 +381,7 @@ def _most_raw(data: bytes) -> int:
 
 
 def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
-    """Decompress the frame; refused before any memory is allocated if it declares no size or one
-    above the limit. [OB4]"""
+    """Decompress the frame; one without a size, or too large a size, takes no memory. [OB4]"""
     try:
         declared = zstandard.get_frame_parameters(data).content_size
         if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):

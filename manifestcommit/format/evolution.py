@@ -1,9 +1,6 @@
 """Schema evolution: which data fits a table, which edits make it fit, and how edits combine with
-concurrent ones. [SC3] [SC5] [SC6]
-
-Pure. An edit names its field by id and records the state that it found there, so it either commutes
-with the edits committed before it or is a conflict.
-"""
+concurrent ones. [SC3] [SC5] [SC6] Pure. An edit names its field by id and records the state that it
+found there, so it either commutes with the edits committed before it or is a conflict."""
 
 from __future__ import annotations
 
@@ -185,16 +182,12 @@ Editing: TypeAlias = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 def fit(
     table: Schema, data: Schema, *, merge: bool, converted: bool = True
 ) -> tuple[SchemaEdit, ...]:
-    """Return the edits after which the table holds every value of such data: none if it does
-    already; an error if it cannot. [SC3] [SC5]
-
-    converted: whether values are written in the table's types, so that whole numbers in floats fit
-    a column of integers, and integers one of floats; False: files are registered as they are.
-    Without `merge` the table stays as it is. Columns are matched by name. A missing nullable column
-    reads as null. A nullable column fits a non-nullable one as long as no value is null, which only
-    the values can tell; with `merge` the table's column becomes nullable. SchemaMismatchError names
-    the column and the remedy.
-    """
+    """Return the edits after which the table holds every value of such data; SchemaMismatchError
+    names the column and the remedy where none do, or, without `merge`, where any were needed.
+    Columns are matched by name; a missing nullable one reads as null. A nullable column fits a
+    non-nullable one, as only the values can tell; with `merge` the table's becomes nullable.
+    converted: values are written in the table's types, so that whole numbers in floats fit integers
+    and the other way round; False: files are registered as they are. [SC3] [SC5]"""
     edits = tuple(_Fitting(table, merge, converted).columns(table.fields, data.fields, (), None))
     try:
         if edits:
@@ -232,11 +225,8 @@ def replace(table: Schema, data: Schema) -> tuple[SchemaEdit, ...]:
 
 
 def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
-    """The schema after the edits; SchemaConflict if one does not commute with the present schema.
-    [CF8]
-
-    An edit whose result exists already changes nothing.
-    """
+    """The schema after the edits, of which one whose result exists already changes nothing;
+    SchemaConflict if one does not commute with the present schema. [CF8]"""
     draft = Draft(schema)
     for edit in edits:
         if edit.kind != "add":
@@ -254,12 +244,8 @@ def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
 
 
 def can_widen(old: FieldType, new: FieldType) -> bool:
-    """True if the new type holds every value of the old type, and files of the old type can be read
-    as the new one. [SC5]
-
-    byte → short → integer → long; float → double; decimal with more digits before the point and the
-    same number after it.
-    """
+    """True if the new type holds every value of the old one, as which its files can be read: a
+    wider integer, double for float, a decimal with more digits before the point. [SC5]"""
     for ordered in (INTEGERS, FLOATS):
         if old in ordered and new in ordered:
             return ordered.index(old) < ordered.index(new)
@@ -328,8 +314,7 @@ def _with_siblings(schema: Schema, name: str) -> tuple[str, Field, tuple[Field, 
 
 
 def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
-    """The edit that renames a column or a member. Its id and values stay, and a column's name in
-    files. [SC6] [SC12]"""
+    """The edit that renames a column or a member; a column's name in files stays. [SC6] [SC12]"""
     path, field, beside = _with_siblings(schema, name)
     if not to:
         raise UsageError(f"The column {name!r} cannot get an empty name.")
@@ -347,8 +332,7 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
 def drop_column(
     schema: Schema, name: str, *, partition_by: tuple[int, ...] = ()
 ) -> tuple[SchemaEdit, ...]:
-    """The edit that drops a column or a member. Neither its id nor a column's file name is used
-    again. [SC6] [SC12]"""
+    """The edit that drops a column or a member, whose id is never used again. [SC6] [SC12]"""
     path, field, beside = _with_siblings(schema, name)
     if field.id in source_ids(partition_by):
         raise UsageError(

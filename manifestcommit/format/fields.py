@@ -1,8 +1,5 @@
 """The table's schema: types, field ids, the rules of a valid schema, and its form in Spark's JSON.
-[SC1] [SC2]
-
-Pure.
-"""
+[SC1] [SC2] Pure."""
 
 from __future__ import annotations
 
@@ -265,11 +262,8 @@ _DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 
 
 class Schema(Stored, frozen=True, kw_only=True):
-    """The ordered columns of a table.
-
-    retired: names in files of dropped columns. Live files may still hold them, so no new column may
-    take them. [SC6]
-    """
+    """The ordered columns of a table. retired: names in files of dropped columns, which live files
+    may still hold: no new column takes them. [SC6]"""
 
     fields: tuple[Field, ...]
     retired: tuple[str, ...] = ()
@@ -545,8 +539,7 @@ def map_field(
     change: Callable[[tuple[str, ...], Field], Field],
     parent: tuple[str, ...] = (),
 ) -> Field:
-    """Apply the change to the field and what is nested in it, which comes first, each with its path
-    of names."""
+    """Apply the change, with the path of names, to what is nested in the field, then to itself."""
     path = (*parent, field.name)
     inside = [map_field(member, change, path) for member in members(field.type)]
     if isinstance(field.type, MapType):
@@ -570,11 +563,8 @@ def match_names(
     names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()
 ) -> tuple[list[int | None], list[int]]:
     """For each field, the position in `names` of its column, or None; and the positions that match
-    no field. [SC3]
-
-    Names match exactly, or in another case if only one column does so; SchemaMismatchError if
-    several do.
-    """
+    no field. Names match exactly, or in another case if only one column does so;
+    SchemaMismatchError if several do. [SC3]"""
     if len(names) == len(fields) and all(
         field.name == name for field, name in zip(fields, names, strict=True)
     ):
@@ -604,11 +594,8 @@ def match_names(
 
 
 def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
-    """A source of ids: `new_id`, or the next free number if its id is in `taken` or was returned
-    before. [SC1]
-
-    With 10,000 columns, one schema in forty would contain two equal random ids of 31 bits.
-    """
+    """A source of ids: `new_id`, or the next free number where that is in `taken` or was drawn
+    before: of 10,000 columns, one schema in forty would have two equal random ids. [SC1]"""
     used = set(taken)
 
     def draw() -> int:
@@ -641,14 +628,8 @@ def show_path(path: tuple[str, ...]) -> str:
 
 
 def check_schema(schema: Schema) -> None:
-    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]
-
-    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key, too many
-    levels.
-    SchemaMismatchError: no column, empty names, names that differ only in case, ids out of range or
-    used twice, names in files used twice. Only top-level columns have a separate name in files: a
-    nested member is never renamed.
-    """
+    """Check that every reader can read this schema back; UnsupportedTypeError or
+    SchemaMismatchError names the column. [SC1] [SC2]"""
     if not schema.fields:
         raise SchemaMismatchError("A table has at least one column; this schema has none.")
     ids: dict[int, str] = {}
@@ -756,13 +737,9 @@ _DROPPED_METADATA = frozenset(
 
 
 def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None = None) -> Schema:
-    """The schema of a Spark struct, each field with an id from `new_id`; refuses what readers could
-    not restore. [SC1] [SC2]
-
-    struct_json: `StructType.jsonValue()`; new_id: counts from 1 by default, for a plan that gives
-    new columns their ids. Comments, char and varchar lengths, collations and other metadata are
-    kept.
-    """
+    """The schema of a Spark struct, as `StructType.jsonValue()`, each field with an id from
+    `new_id`, which counts from 1 where a plan gives new columns their ids; refuses what readers
+    could not restore. [SC1] [SC2]"""
     type = _from_type(struct_json)
     if not isinstance(type, StructType):
         raise SchemaMismatchError("A table's schema has to be a struct of columns.")
@@ -772,11 +749,8 @@ def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None 
 
 
 def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
-    """The schema as `StructType.jsonValue()`; what `from_spark` read is returned unchanged, but
-    that every column and member is nullable, as in data files. [SC2]
-
-    physical: use the names in data files.
-    """
+    """The schema as `StructType.jsonValue()`: what `from_spark` read, but all nullable, as in data
+    files. physical: use the names in data files. [SC2]"""
     return _to_struct(map(_as_in_files, schema.fields) if physical else schema.fields)
 
 

@@ -1,8 +1,5 @@
 """A manifest as an Arrow table: one row per entry, typed partition and bounds columns, sorted by
-partition, then path. [OB6] [OB13]
-
-Pure: tables in, tables out.
-"""
+partition, then path. [OB6] [OB13] Pure: tables in, tables out."""
 
 from __future__ import annotations
 
@@ -76,8 +73,7 @@ def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
 
 
 def check_values(entries: Sequence[Entry], of: Shape) -> None:
-    """ValueError if an entry holds a value that no manifest of this schema can: no reader could
-    read a table that lists it. [OB4] [SC7]"""
+    """ValueError if an entry holds a value that no manifest of this schema can. [OB4] [SC7]"""
     try:
         _columns_of(entries, of)
     except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
@@ -179,8 +175,7 @@ def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) 
 def check_columns(
     stored: pa.Schema, entries: int, ref: ManifestRef, partition_by: Sequence[int]
 ) -> None:
-    """ValueError unless a table with these columns and this number of rows can be the manifest that
-    the reference describes. [OB4] [OB13]"""
+    """ValueError unless a table with these columns and rows can be this manifest. [OB4] [OB13]"""
     kinds = check_kinds(stored)
     missing = {name for name, _ in FIXED} | {f"partition.{field_id}" for field_id in partition_by}
     missing -= set(kinds)
@@ -257,8 +252,7 @@ class _Extra(msgspec.Struct):
 
 
 def _json(text: str, kind: Any) -> Any:
-    """Decode a JSON text of a manifest; ValueError if it is none of its kind, or nested too
-    deeply."""
+    """Decode a JSON text of a manifest; ValueError if it is none of its kind, or too deep."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -280,13 +274,10 @@ def _check_paths(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) 
 
 
 def _are_unique(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> bool:
-    """Whether every path occurs once. Decided by the order of the paths if possible, which is ten
-    times as fast as counting.
-
-    Within a run of ascending paths none occurs twice. Two runs share no path if the runs themselves
-    ascend. If partitions are not in the order of their folders (2 before 10), that applies to the
-    runs of each partition.
-    """
+    """Whether every path occurs once: by their order where that tells, ten times as fast as
+    counting. Within ascending paths none occurs twice; two runs share none if the runs ascend, as a
+    whole or, where partitions are not in the order of their folders (2 before 10), in each
+    partition."""
     if len(paths) < 2:
         return True
     ends = pc.invert(pc.less(paths[:-1], paths[1:]))
@@ -337,10 +328,8 @@ def has_nan_bounds(table: pa.Table) -> bool:
 
 
 def known_columns(stored: Iterable[str], schema: Schema) -> list[str]:
-    """The columns of a manifest that have a meaning in this schema. [OB13]
-
-    The ids of dropped columns are never used again; columns added by a later release are skipped.
-    """
+    """The columns of a manifest that have a meaning in this schema: none of dropped columns, whose
+    ids are never used again, and none that a later release added. [OB13]"""
     known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in (*FIXED, FOOTER)}
 
     def is_known(name: str) -> bool:
@@ -406,8 +395,7 @@ def unite(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
 
 
 def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
-    """Concatenate the tables in the order of their first rows. The result is sorted only if the
-    tables are and do not overlap. [OB13]"""
+    """Concatenate tables in the order of their first rows: sorted if none overlap. [OB13]"""
     kinds = _kinds(of)
     parts = [_aligned(table, kinds, of.schema) for table in tables]
     filled, keys = [part for part in parts if part.num_rows], _keys(of)

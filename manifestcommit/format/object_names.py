@@ -1,8 +1,5 @@
 """The names of all objects below a table path: which object it is, and of which version, job or
-table. [LY1]-[LY7] [LY11] [LY14] [DF1]
-
-Pure.
-"""
+table. [LY1]-[LY7] [LY11] [LY14] [DF1] Pure."""
 
 from __future__ import annotations
 
@@ -25,18 +22,13 @@ _PLAIN = re.compile(r"[0-9A-Za-z][\w=.%+-]*(?:/[0-9A-Za-z][\w=.%+-]*)*", re.ASCI
 
 
 class UnsafePathError(ValueError):
-    """A path that could leave the table path or reach the metadata. Callers name the path's origin
-    and raise the fitting error. [LY1]"""
+    """A path that could leave the table path or reach the metadata. [LY1]"""
 
 
 def check_path(path: str) -> None:
     """Accept the path of a data file below the table path, exactly as written; `UnsafePathError`
-    for any other. [LY1]
-
-    A backslash is refused everywhere: it separates folders on some systems and is an ordinary
-    character on others. So is any spelling of the metadata folder, because some file systems ignore
-    case.
-    """
+    for any other. A backslash separates folders on some systems, and some file systems ignore the
+    case of the metadata folder. [LY1]"""
     if _PLAIN.fullmatch(path):
         return
     reason = _objection(path)
@@ -108,8 +100,7 @@ def parse_version(name: str) -> int | None:
 
 
 def intent_name(job: str) -> str:
-    """The name of the object in which a job publishes its change for group commit. A listing
-    returns it after all versions. [LY11]"""
+    """The name of a job's intent for group commit, which is listed after all versions. [LY11]"""
     return f"{INTENTS}{job}"
 
 
@@ -258,10 +249,8 @@ def companion_url(url: str, suffix: str, remedy: str) -> str:
 
 def writer_of(path: str, own: Collection[str]) -> str | None:
     """The job of this table that may have written a data file at this path; None: the file is
-    untracked or was moved. [DF1] [CM2]
-
-    It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
-    """
+    untracked or was moved. It needs no partition columns, and accepts what `own_job` accepts. [DF1]
+    [CM2]"""
     job = job_of_data_file(path)
     if job is None or parse_job_id(job).table_id not in own:
         return None

@@ -1,8 +1,6 @@
 """Partition columns, their folders, and the partitions that an overwrite names. [PT1] [PT2] [PT3]
-
 Pure. Folders are only layout: they are written for people and other tools, and never parsed back;
-the entry of a file holds its partition values.
-"""
+the entry of a file holds its partition values."""
 
 from __future__ import annotations
 
@@ -77,12 +75,8 @@ PartitionColumn: TypeAlias = tuple[str, str]
 
 
 def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """The ids of the named partition columns and transforms (`day(ts)`); UsageError if a column
-    cannot partition a table. [PT1] [PT4]
-
-    Only top-level columns of type boolean, byte, short, integer, long, string, date, timestamp,
-    timestamp_ntz or decimal.
-    """
+    """The ids of the named partition columns and transforms (`day(ts)`); UsageError if one cannot
+    partition a table. [PT1] [PT4]"""
     if isinstance(names, str):
         raise UsageError(
             f"partition_by takes a list of column names, not the text {names!r}: write [{names!r}]."
@@ -125,12 +119,9 @@ def _check_distinct(schema: Schema, ids: Sequence[int]) -> None:
 
 
 def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValue, ...]) -> str:
-    """The Hive-style folders of a partition: "" or "a=1/b=2/", always a safe relative path of
-    non-empty components. [PT2]
-
-    Escaped as Hive does. Null and the empty string become __HIVE_DEFAULT_PARTITION__. Timestamps
-    are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
-    """
+    """The Hive-style folders of a partition, "" or "a=1/b=2/": always a safe relative path. Null
+    and "" become __HIVE_DEFAULT_PARTITION__, timestamps are in UTC, and a component over 200 bytes
+    is cut and ends with a hash of the whole. [PT2]"""
     fields = partition_fields(schema, partition_by)
     return "".join(f"{_component(*pair)}/" for pair in zip(fields, values, strict=True))
 
@@ -148,10 +139,7 @@ def is_folder_column(name: str, type: str) -> bool:
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
     """Whether `folder` makes exactly this path, without its last slash, from some values of these
-    columns. [PT2] [GC5]
-
-    Of a component that was cut, only the remaining text is checked: the hash cannot be.
-    """
+    columns. Of a component that was cut, only the remaining text can be checked. [PT2] [GC5]"""
     components = path.split("/") if path else []
     return len(components) == len(columns) and all(map(_is_component, columns, components))
 
@@ -160,11 +148,8 @@ def parse_static(
     schema: Schema, partition_by: tuple[int, ...], overwrite: Mapping[str, Any]
 ) -> dict[int, WireValue]:
     """The partitions that an overwrite names, by field id; UsageError if a value is ambiguous.
-    [PT3]
-
-    overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
-    The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
-    """
+    overwrite: column name -> a Python value, its text, or None for null. The text of a timestamp
+    has its zone. [PT3]"""
     columns = Schema(fields=partition_fields(schema, partition_by))
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
@@ -279,11 +264,8 @@ _DIGITS = {"integer": 10, "long": 20}
 
 def folder_values(path: str) -> dict[str, str | None]:
     """Name -> unescaped value of each `name=value` folder of a path, outermost first; None for
-    null. ValueError if a folder is damaged.
-
-    A folder without `=` is ignored. Percent signs escape UTF-8 (Spark's own files escape only
-    ASCII).
-    """
+    null. ValueError if a folder is damaged. Percent signs escape UTF-8, of which Spark escapes only
+    ASCII."""
     values: dict[str, str | None] = {}
     for component in path.split("/")[:-1]:
         name, equals, text = component.partition("=")
@@ -299,14 +281,10 @@ def folder_values(path: str) -> dict[str, str | None]:
 
 
 def widen(kind: str | None, text: str | None) -> str | None:
-    """The type of a partition column after one more value: as Spark infers it, if this project can
-    partition by that type and no name is lost. [AF2] [PT1]
-
-    integer, long, decimal(p,0), date, else string. A timestamp becomes one without zone, since its
-    folder names none. What Spark would read as a floating-point number stays text, and so does a
-    number or time in another form than its own, such as 007 or +5: 007 and 7 are two partitions.
-    None: only nulls so far.
-    """
+    """The type of a partition column after one more value, as Spark infers it: integer, long,
+    decimal(p,0), date, else string; None: only nulls so far. What has another form than its type's
+    own, as 007 or +5, stays text, and so do floating-point numbers; a timestamp becomes one without
+    zone, since its folder names none. [AF2] [PT1]"""
     return kind if text is None else _wider(kind, _kind(text))
 
 
@@ -321,10 +299,8 @@ def parse(schema: Schema, field_id: int, text: str | None) -> WireValue:
 def agrees(
     schema: Schema, field_id: int, folders: Mapping[str, str | None], value: WireValue
 ) -> bool:
-    """Whether a file that holds `value` in every row may lie below these folders. [AF2]
-
-    A missing folder does not contradict; nor does that of a timestamp, whose zone it does not name.
-    """
+    """Whether a file that holds `value` in every row may lie below these folders. A missing folder
+    does not contradict; nor does that of a timestamp, whose zone it does not name. [AF2]"""
     field = next(field for field in schema.fields if field.id == field_id)
     if field.name not in folders or field.type == "timestamp":
         return True
@@ -394,8 +370,7 @@ def dedupe(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
 def by_content(
     touched: Iterable[PartitionPattern],
 ) -> dict[tuple[tuple[int, WireValue], ...], PartitionPattern]:
-    """The same patterns without duplicates, for collecting them in steps: equal ones have one key,
-    in the order of arrival."""
+    """The same patterns without duplicates, each by a key, for collecting them in steps."""
     return {tuple(sorted(touch.items())): touch for touch in touched}
 
 

@@ -1,7 +1,4 @@
-"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2]
-
-Pure.
-"""
+"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2] Pure."""
 
 from __future__ import annotations
 
@@ -55,11 +52,9 @@ Part = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\
 
 
 class Author(Stored, frozen=True, kw_only=True):
-    """Who made a change, as its process says, for people: no rule reads it. [OB15]
-
-    user: the account; host: the machine; program: the script, module or command; software: this
-    library's release. None: not known, or not recorded.
-    """
+    """Who made a change, as its process says, for people: no rule reads it. user: the account;
+    program: the script, module or command; software: this library's release. None: not known, or
+    not recorded. [OB15]"""
 
     user: Part | None = None
     host: Part | None = None
@@ -98,10 +93,8 @@ def known_parts(author: Author | None) -> dict[str, str]:
 
 
 def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | None:
-    """What a version with these properties records of an author. [OB15]
-
-    A property that cannot be read allows nothing: somebody wanted less than everything.
-    """
+    """What a version with these properties records of an author: nothing where the property cannot
+    be read, since somebody wanted less than everything. [OB15]"""
     if author is None:
         return None
     text = properties.get(AUTHOR_PROPERTY)
@@ -116,8 +109,7 @@ def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | No
 
 
 def check_message(message: object) -> str:
-    """The message, if it can be recorded; ValueError says what was expected, and repeats no text,
-    which may hold a credential. [OB15] [SE5]"""
+    """The message, if it can be recorded; ValueError repeats no text of it. [OB15] [SE5]"""
     expected = f"expected a text of 1 to {MAX_MESSAGE:,} characters without control characters"
     if not isinstance(message, str):
         raise ValueError(f"{shown(message)}: {expected}")
@@ -244,23 +236,17 @@ class Commit(Stored, frozen=True, kw_only=True):
 
 
 class KeyRecord(Stored, frozen=True, kw_only=True):
-    """The record of an idempotency key. version: the commit that carried the key; digest: sha256 of
-    what was declared with it. [KY1]
-
-    An empty digest: a rewind or a rollback at this version invalidated the key, whatever older
-    records of it say. [KY7]
-    """
+    """The record of an idempotency key. version: the commit that carried it; digest: of what was
+    declared with it. [KY1] Empty: a rewind or a rollback at this version invalidated the key,
+    whatever older records of it say. [KY7]"""
 
     version: Count
     digest: str
 
 
 class StreamRecord(Stored, frozen=True, kw_only=True):
-    """The last batch of a streaming query in the table. query: the query's id; version: the commit
-    that carried the batch. [KY6]
-
-    batch -1: a rollback at this version took back all of them. [CF13]
-    """
+    """The last batch of a streaming query in the table. version: the commit that carried it. [KY6]
+    batch -1: a rollback at this version took back all of them. [CF13]"""
 
     query: str
     batch: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
@@ -314,12 +300,9 @@ def totals_of(entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -
 
 class DisputedTime(Stored, frozen=True, kw_only=True):
     """Versions whose `committed_at` is not the time of their commit, because clocks were far apart.
-    [CM27]
-
-    first: the version that the fast clock committed; last: the last version that inherited its
-    time; said: that time; clock: the highest time by the own clocks of those after `first`. All in
-    microseconds since the epoch.
-    """
+    first: what the fast clock committed; last: the last version that inherited its time, `said`;
+    clock: the highest time by the own clocks of those after `first`. In microseconds since the
+    epoch. [CM27]"""
 
     first: Count
     last: Count
@@ -329,12 +312,8 @@ class DisputedTime(Stored, frozen=True, kw_only=True):
 
 class Pending(Stored, frozen=True, kw_only=True):
     """The mark of a member of a joint commit: its fate is decided in the chain of another table.
-    [MT3]
-
-    home, table_id: the root and the id of that table; job: the job there that decides; attempt: the
-    number of the attempt, from 1 on; base: the version of this table to which the member's change
-    was applied.
-    """
+    home, table_id: that table; job: the job there that decides; attempt: its number, from 1 on;
+    base: the version of this table to which the member's change was applied. [MT3]"""
 
     home: Root
     table_id: TableId
@@ -409,8 +388,7 @@ _CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
-    """Check the constraints of a snapshot or a change; ValueError says what was expected. None: one
-    that a change drops. [CK1]"""
+    """Check constraints (None: dropped); ValueError says what was expected. [CK1]"""
     if len(constraints) > MOST_CONSTRAINTS:
         raise ValueError(
             f"{len(constraints)} constraints: expected at most {MOST_CONSTRAINTS} on one table"
@@ -577,8 +555,7 @@ def check_together(together: Sequence[TogetherJob], job: str) -> None:
 
 
 def check_joint(snapshot: Snapshot) -> None:
-    """Check `pending`, `joint`, `homes`, `void` and `cloned`; ValueError says which rule
-    does not hold. [OB16] [CN3]"""
+    """Check what names other tables, and `void`; ValueError says what is wrong. [OB16] [CN3]"""
     if (snapshot.pending is not None) != (snapshot.format_version == PENDING_FORMAT_VERSION):
         raise ValueError("format_version 2 is that of a pending version, and of no other")
     _check_void(snapshot)

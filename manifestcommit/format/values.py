@@ -1,12 +1,9 @@
 """Converts a table's types, columns and single values: to and from Arrow, in data files and in
-incoming data, and single values to and from JSON. [SC1] [SC2] [SC7]
-
-Pure. In data files every column is nullable, timestamps are UTC microseconds, an interval is a
-duration in microseconds (in Parquet a plain int64, which Spark restores by the footer, and Arrow
-readers by Arrow's own schema), a variant is the struct that Spark uses, and void is a column of
-nulls. A wire value is a bool, an int, a float, a str or None (null or unknown); the column's type
-determines which.
-"""
+incoming data, and single values to and from JSON. [SC1] [SC2] [SC7] Pure. In data files every
+column is nullable, timestamps are UTC microseconds, an interval is a duration in microseconds (in
+Parquet a plain int64, which Spark restores by the footer, and Arrow readers by Arrow's own schema),
+a variant is the struct that Spark uses, and void is a column of nulls. A wire value is a bool, an
+int, a float, a str or None (null or unknown); the column's type determines which."""
 
 from __future__ import annotations
 
@@ -105,8 +102,7 @@ _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "b
 def marked_schemas(
     schema: Schema, table_id: str, url: str, version: int
 ) -> tuple[pa.Schema, pa.Schema]:
-    """The columns as users see them, and as files have them; rows in either carry the mark of the
-    version that they are read from. [CF17]"""
+    """The columns as users see them and as files have them, with the mark of the version. [CF17]"""
     mark = arrow_metadata(mark_of(table_id, url, version))
     logical, physical = (
         arrow_schema(schema, physical=is_physical, ids=False) for is_physical in (False, True)
@@ -115,32 +111,23 @@ def marked_schemas(
 
 
 def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Schema:
-    """The columns in the table's order, all nullable, each with its field id. With `physical`, it
-    is exactly the schema of data files. [SC1] [SC2]
-
-    physical: use the names in files, not those that users see; ids: attach `PARQUET:field_id`.
-    """
+    """The columns in the table's order, all nullable, with their field ids. physical: with the
+    names in files, exactly the schema of data files. [SC1] [SC2]"""
     return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
 def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
     """The table schema that holds every value of an Arrow schema, each field with an id from
-    `new_id`. [SC1] [SC2]
-
-    Dictionary, large, view, fixed-size and run-end encoded types become plain ones, unsigned
-    integers the next wider type. UnsupportedTypeError for time of day, month intervals, unions,
-    unknown extensions, and all else that no table type holds.
-    """
+    `new_id`: encoded and view types become plain ones, unsigned integers the next wider type.
+    UnsupportedTypeError for what no table type holds. [SC1] [SC2]"""
     result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), new_id)
     check_schema(result)
     return result
 
 
 def footer_metadata(schema: Schema) -> dict[bytes, bytes]:
-    """The key-value metadata from which Spark restores every type of a data file. [SC2]
-
-    The version tells Spark that dates and timestamps are Gregorian and must not be rebased.
-    """
+    """The key-value metadata from which Spark restores every type of a data file. The version tells
+    it that dates and timestamps are Gregorian. [SC2]"""
     return {
         SPARK_SCHEMA: json.dumps(to_spark(schema, physical=True), separators=(",", ":")).encode(),
         SPARK_VERSION: b"4.0.0",
@@ -265,18 +252,14 @@ _UNIT_MICROS = {"day": DAY_US, "hour": 3_600_000_000, "minute": 60_000_000, "sec
 
 
 def converted(array: pa.Array, field: Field) -> pa.Array:
-    """The values of one nullable column, of whatever Arrow type, in the form of data files;
-    SchemaMismatchError where one would change. [SC3]"""
+    """The values of a column, unchanged in the form of data files, or SchemaMismatchError. [SC3]"""
     return _converted(array, field.type, arrow_type(field.type), (field.name,))
 
 
 class Conformer:
-    """Converts batches, with user-visible names, to the form of data files; what depends on schemas
-    alone is done once. [SC3]
-
-    Columns are matched by name and put in the table's order; missing nullable ones become null.
-    Casts are checked: nothing is rounded or truncated. A batch that matches already is not copied.
-    """
+    """Converts batches, with user-visible names, to the form of data files. Columns are matched by
+    name; missing nullable ones become null. Nothing is rounded or truncated, and what matches
+    already is not copied. [SC3]"""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
@@ -553,8 +536,7 @@ def _without_hidden(array: pa.Array) -> pa.Array:
 
 
 def refit(array: pa.Array, target: pa.DataType, *fits: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """A list or a map as `target`: each of these makes its values, or its keys and its values, of
-    those of the array."""
+    """A list or a map as `target`, made of its parts: the values, or the keys and the values."""
     if len(array) == 0:
         return pa.array([], target)
     offsets, is_of_pairs = array.offsets, pa.types.is_map(target)
@@ -611,13 +593,9 @@ _KINDS: dict[str, type[bool] | type[int] | type[str]] = {
 
 
 def encode(value: Any, type: FieldType) -> WireValue:
-    """The wire value of a Python value; UsageError if the type cannot hold exactly that value.
-    [SC7]
-
-    None becomes None. A date or timestamp that Python cannot hold (years outside 1..9999) may be
-    given as an int: days or microseconds since 1970. A float column rounds to its own precision, as
-    writing the value would.
-    """
+    """The wire value of a Python value; UsageError if the type cannot hold exactly that value. A
+    date or time that Python cannot hold (years outside 1..9999) may be an int: days or microseconds
+    since 1970. A float column rounds to its own precision, as writing the value would. [SC7]"""
     if value is None:
         return None
     value = _unboxed(value)
@@ -628,12 +606,9 @@ def encode(value: Any, type: FieldType) -> WireValue:
 
 
 def decode(wire: WireValue, type: FieldType) -> Any:
-    """The Python value of a wire value; UsageError (a ValueError) if the type has no such wire
-    value. [SC7]
-
-    timestamp: aware, in UTC; timestamp_ntz: naive; interval: timedelta. Dates and timestamps
-    outside the years 1..9999, which Python cannot hold, are ints: days or microseconds since 1970.
-    """
+    """The Python value of a wire value; UsageError (a ValueError) if the type has no such one.
+    timestamp: aware, in UTC; timestamp_ntz: naive; interval: timedelta. Dates and times outside the
+    years 1..9999 are ints: days or microseconds since 1970. [SC7]"""
     if wire is None:
         return None
     try:
@@ -691,8 +666,7 @@ def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """A value of Python; one that Python cannot hold as the number or the bytes that it is, a
-    nested one as text."""
+    """A value of Python; what Python cannot hold as its number or bytes, a nested one as text."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):

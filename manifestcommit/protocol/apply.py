@@ -1,7 +1,5 @@
-"""The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
-
-Pure: whatever must be looked up is passed in as `Inputs`.
-"""
+"""The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2] Pure:
+whatever must be looked up is passed in as `Inputs`."""
 
 from __future__ import annotations
 
@@ -72,15 +70,10 @@ def rolled_back(
     head: Snapshot, target: Snapshot, keys: Iterable[str], dropped_before: Mapping[str, KeyRecord]
 ) -> Snapshot:
     """Return `head` with its data, schema, positions and keys as they were at `target`; what
-    belongs to the chain stays. [CF13]
-
-    keys: those to invalidate; dropped_before: records of keys that were invalidated after the
-    target, and stay so.
-
-    A source or a query that the target does not know cannot begin anywhere, unlike a new one: a job
-    that continued after the data that is removed now would lose it. The source is set to where its
-    first advance since then, or the query to where its first batch, began.
-    """
+    belongs to the chain stays. keys: those to invalidate; dropped_before: records of keys that were
+    invalidated after the target, and stay so. A source or a query that the target does not know is
+    set to where it began since then: a job that continued after the data that is removed now would
+    lose it. [CF13]"""
     version = head.version + 1
     fresh = _begun_since(head, target)
     watermarks = {
@@ -127,8 +120,7 @@ def rolled_back(
 
 
 def _begun_since(head: Snapshot, target: Snapshot) -> dict[str, Position]:
-    """The sources that the target does not know, including those forgotten since, and where each
-    first began after it. [CF13] [WM5]"""
+    """The sources that the target does not know, and where each then began. [CF13] [WM5]"""
     began = {
         source: [origin for version, origin in lives if version > target.version]
         for source, lives in head.forgotten.items()
@@ -151,8 +143,7 @@ def _moved(
 
 
 def _batches(streams: Mapping[str, StreamRecord]) -> dict[str, tuple[int, int]]:
-    """Streaming query -> its last batch, under any name, and the version that holds it: one batch
-    number may occur in two plans. [KY7]"""
+    """Streaming query -> its last batch, and its version: a number may occur in two plans. [KY7]"""
     last: dict[str, tuple[int, int]] = {}
     for record in streams.values():
         batch = (record.batch, record.version if record.batch >= 0 else 0)
@@ -172,8 +163,7 @@ def _emptied(head: Snapshot, target: Snapshot) -> dict[str, StreamRecord]:
 
 
 def free_name(streams: Mapping[str, StreamRecord], name: str, query: str) -> str:
-    """A name for the record of a query: its own, or another if a different query has that name now.
-    The record is found by its query."""
+    """A name for the record of a query, which is found by its query: its own, or another one."""
     while name in streams:
         name = f"{name} {query}"
     return name
@@ -201,9 +191,8 @@ def create(
     rank: int = 0,
     constraints: Mapping[str, Constraint] | None = None,
 ) -> Snapshot:
-    """Build version 1: the table's id, its partitioning, its schema if known, the start positions
-    of its sources, and its constraints. rank: its place among the tables of a joint commit. [CM13]
-    [WM7] [MT2] [CK1]"""
+    """Build version 1. sources: where each begins; rank: its place among the tables of a joint
+    commit. [CM13] [WM7] [MT2] [CK1]"""
     origins = dict(sources or {})
     record = Commit(
         job=job,
@@ -244,12 +233,9 @@ def apply(
     writer: str,
     store: str = "",
 ) -> Snapshot:
-    """Return the snapshot after `head` with exactly this change; everything else is carried over.
-    [OB2] [WM4]
-
-    Call it only for a change that `find_conflict` has passed against this `head`. store: the proven
-    store that the commit goes through. [ST12]
-    """
+    """Return the snapshot after `head` with exactly this change, which `find_conflict` has passed
+    against it; everything else is carried over. store: the proven store that the commit goes
+    through. [OB2] [WM4] [ST12]"""
     record = Commit(
         job=change.job,
         commit_id=commit_id,
@@ -598,17 +584,13 @@ _Ref = TypeVar("_Ref", ManifestRef, RunRef)
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a snapshot carries inline, and how much one commit rewrites. [CM12]
-
-    inline_entry_bytes: of JSON of the inlined entries, before zstd; fan_in: number of objects of
-    one size class that are merged into one of the next; pile: a commit merges one more group for
-    this many small manifests of a snapshot; max_merged_files: a commit never rewrites more entries
-    than this, `compact` may; max_merged_rows: likewise for keys and jobs; manifest_entries: of one
-    manifest that a commit writes, adopted_entries: that `adopt` writes; batch_groups, batch_bytes:
-    what one commit of `compact` replaces, so that a crash costs at most their work; condemned:
-    untracked files that one gc condemns by name, which snapshots carry until the files are known to
-    be gone.
-    """
+    """How much a snapshot carries inline, and how much one commit rewrites. inline_entry_bytes: of
+    JSON of the inlined entries, before zstd; fan_in: objects of one size class that are merged into
+    one of the next; pile: a commit merges one more group for this many small manifests;
+    max_merged_files, max_merged_rows: entries, or keys and jobs, that a commit rewrites at most,
+    `compact` may more; manifest_entries, adopted_entries: of one manifest; batch_groups,
+    batch_bytes: what one commit of `compact` replaces; condemned: untracked files that one gc
+    names, which snapshots carry until they are known to be gone. [CM12]"""
 
     inline_entry_bytes: int = 256 * 1024
     inline_keys: int = 512
@@ -632,11 +614,7 @@ def entries_overflow(entries: Sequence[Entry], budgets: Budgets) -> bool:
 
 def inlined_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
     """Whether the snapshot inlines too many entries: more than the budget, or more than a quarter
-    of it from earlier commits. [CM12]
-
-    Every commit reads and writes those again. So a commit of a hundred files takes one create, and
-    most commits of one file are cheap.
-    """
+    of it from earlier commits, since every commit reads and writes those again. [CM12]"""
     size, allowed = len(msgspec.json.encode(snapshot.added)), budgets.inline_entry_bytes // 4 + 2
     if not allowed < size <= budgets.inline_entry_bytes:
         return size > allowed
@@ -650,12 +628,8 @@ def removed_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
 
 
 def manifests_to_merge(snapshot: Snapshot, budgets: Budgets) -> tuple[tuple[ManifestRef, ...], ...]:
-    """Groups of `fan_in` manifests of one size class each: none if no class is full, one group, and
-    more if many small manifests have accumulated. [CM12]
-
-    A version may bring more manifests than one merge removes: those of many tasks, or of many jobs
-    in one group commit.
-    """
+    """Groups of `fan_in` manifests of one size class each: one where a class is full, more where
+    many small manifests have accumulated, as of many tasks or jobs. [CM12]"""
     sized = [(ref, ref.files) for ref in snapshot.manifests]
     fan_in, limit = budgets.fan_in, budgets.max_merged_files
     small = sum(files * fan_in <= limit for _, files in sized)
@@ -726,12 +700,9 @@ def lay_out(
     url: str,
     replaces: bool = False,
 ) -> Layout:
-    """Return the layout for writing rows of this schema after those before; names: partition
+    """Return the layout for writing rows of this schema after those before. names: partition
     columns, None: the table's; replaces: the table gets these columns and this partitioning.
-
-    SchemaMismatchError if the data does not fit, UsageError if the table is partitioned
-    differently. [SC3] [SC5] [PT1]
-    """
+    SchemaMismatchError or UsageError where they do not fit. [SC3] [SC5] [PT1]"""
     schema, initial, own = layout.schema, layout.initial, layout.partition_by
     if schema is None and snapshot.provisional and not _suits(snapshot, data, names):
         # The job that created the table has committed nothing. Among such first writes, the first
@@ -781,8 +752,7 @@ def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) ->
 
 
 def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whole: bool) -> None:
-    """SchemaMismatchError if data that lacks these columns may not be written. whole: it replaces
-    the whole table. [SC8]"""
+    """SchemaMismatchError if data may not lack these. whole: it replaces the table. [SC8]"""
     said = properties.get(MISSING_COLUMNS)
     if not missing or said == "null" or not (whole or said == "error"):
         return

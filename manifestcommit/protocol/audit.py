@@ -1,8 +1,5 @@
 """The findings of `verify`, and the rules that a version and its successor must keep. [RD10] [IV1]
-[WM4]
-
-Pure: snapshots in, findings out.
-"""
+[WM4] Pure: snapshots in, findings out."""
 
 from __future__ import annotations
 
@@ -177,8 +174,7 @@ Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
 
 
 def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
-    """Make a finding, with the severity and the remedy of its kind. of: an object's name, or the
-    number of a version."""
+    """Make a finding of a kind. of: an object's name, or the number of a version."""
     return VerifyFinding(
         kind=kind,
         severity="note" if kind in NOTES else "damage",
@@ -189,8 +185,7 @@ def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
 
 
 def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
-    """Check the rules between a version and the next: identity, time, fence, watermarks, records,
-    totals. [CM14] [CM17] [CM24] [GC2]"""
+    """Check the rules between a version and the next one. [CM14] [CM17] [CM24] [GC2]"""
     if child.table_id != parent.table_id:
         # the versions belong to two tables: nothing else can be compared
         yield other_table(child, parent.table_id, f"version {parent.version}")
@@ -238,8 +233,7 @@ def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
 
 
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
-    """Check a version by itself: its records, its tags, and that it lists nothing from later
-    versions. [OB2] [OB10] [CM17] [RD5]"""
+    """Check a version by itself; it lists nothing from later ones. [OB2] [OB10] [CM17] [RD5]"""
     return _findings(snapshot, _false_records(snapshot))
 
 
@@ -278,8 +272,7 @@ def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[Ve
 
 
 def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[VerifyFinding]:
-    """Check the totals against counts of the listed files: those of `files`, `rows` and `bytes`
-    that were counted. [OB2]"""
+    """Check the totals against counts of `files`, `rows` and `bytes`, where there are. [OB2]"""
     for what, count in counted.items():
         if count != (said := getattr(snapshot.totals, what)):
             text = f"it says {said:,} {what} in all, and lists {count:,}"
@@ -360,8 +353,7 @@ def _check_totals(before: Totals, child: Snapshot) -> Iterator[Problem]:
 
 
 def _counts_that_differ(commit: Commit) -> Iterator[str]:
-    """Compare what the job read, what its files hold, and what the commit added. A count that the
-    job did not keep is not compared. [OB10]"""
+    """Compare what the job read, wrote and committed, as far as it kept these counts. [OB10]"""
     summary = commit.summary
     before = ("written", summary.rows_written)
     if summary.rows_written is None:

@@ -1,8 +1,5 @@
-"""A stream's position in a table's history, and which commits bring it new data; the
-columns of changed rows. [SP8] [CH2]
-
-Pure.
-"""
+"""A stream's position in a table's history, and which commits bring it new data; the columns of
+changed rows. [SP8] [CH2] Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +18,8 @@ from ..format.snapshot import REPLACE, Commit, StreamRecord
 
 
 def record_of(streams: Mapping[str, StreamRecord], batch: StreamBatch) -> StreamRecord | None:
-    """The record that decides on this batch: another query's under its name, or else the last
-    record of its own query under any name. [KY6]
-
-    A checkpoint can be restarted with a key, without it, or with another one. Its batches stay the
-    same, also under the name of a query whose batches a rollback took back.
-    """
+    """The record that decides on this batch: another query's under its name, or else the last one
+    of its own query under any name, since a checkpoint can be restarted with another key. [KY6]"""
     named = streams.get(batch.name)
     if named is not None and named.query != batch.query and named.batch >= 0:
         return named
@@ -42,14 +35,11 @@ def held(record: StreamRecord) -> str:
 def judge(
     record: StreamRecord | None, batch: StreamBatch
 ) -> Literal["next", "done", "behind", "gap", "reused"]:
-    """Classify this batch: it is the next one, is in the table already, comes from a checkpoint
-    that is older than the table, skips some batches, or belongs to another query under the same
-    name. [KY6]
-
-    A query's batches are numbered without gaps, and only its last one is run again. A name without
-    a record may begin anywhere. A name whose batches a rollback took back, all of them, may be used
-    by another query from its first batch on.
-    """
+    """Classify this batch: the next one, in the table already, from a checkpoint older than the
+    table, one that skips some, or of another query under the same name. A query's batches are
+    numbered without gaps, and only the last one is run again. A name without a record may begin
+    anywhere; one whose batches a rollback took back serves another query from its first batch on.
+    [KY6]"""
     if record is None:
         return "next"
     if record.query != batch.query:
@@ -75,12 +65,9 @@ CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stream's position: all files of the versions below `version`, and the first `files` of that
-    version, in their order. [SP8]
-
-    table: the table's id; began: the version with which the stream began; whole: the stream began
-    with all files live at that version, else with those that it added. When a batch has to be
-    repeated, these say where the first batch began.
-    """
+    version, in their order. began: the version with which the stream began; whole: with all files
+    live then, else those that it added: where the first batch began, for a batch that is repeated.
+    [SP8]"""
 
     table: str
     began: int
@@ -140,11 +127,8 @@ def reaches_back(commit: Commit, seen: int) -> bool:
 
 
 def brings_back(commit: Commit, added_files: int) -> bool:
-    """Whether a commit other than a rollback made files live that it did not add. added_files: the
-    number that it added. [SP8] [CM9]
-
-    The commit record counts all of them, whatever the operation is called.
-    """
+    """Whether a commit other than a rollback made files live besides the `added_files` that it
+    added: its record counts all, whatever the operation is called. [SP8] [CM9]"""
     return (
         commit.restored is None
         and commit.operation != REPLACE
@@ -156,12 +140,9 @@ def unreadable_columns(
     columns: Iterable[Field], there: Sequence[Field], *, later: bool, void: bool = False
 ) -> list[str]:
     """Why files of a version with the columns `there` cannot be read as `columns`, one clause per
-    column; [] if they can. [SP8]
-
-    later: the version is newer than the one that `columns` belong to. A column missing from it was
-    dropped since; a column missing from an older version reads as null. void: the reader reads
-    columns that have no type yet as any, as Arrow does. [SC11]
-    """
+    column. later: the version is newer than theirs: a column missing from it was dropped since,
+    while in an older one it reads as null. void: columns without a type yet are read as any, as
+    Arrow does. [SP8] [SC11]"""
     by_id = {field.id: field for field in there}
     reasons = []
     for column in columns:
@@ -195,11 +176,8 @@ def changes_every_row(
     commits: Sequence[Commit],
 ) -> bool:
     """Whether a version may change these columns in rows whose files it leaves alone, since it
-    dropped one of them, or brought one back. before, there: the columns of the version before, and
-    of it. [CH6]
-
-    Only a rollback brings a column back that files hold; a new one is null in them.
-    """
+    dropped one of them, or a rollback brought one back that files hold. before, there: the columns
+    of the version before, and of it. [CH6]"""
     shown = _ids(columns)
     old, new = shown & _ids(before), shown & _ids(there)
     return bool(old - new) or (new > old and any(commit.restored is not None for commit in commits))

@@ -1,8 +1,5 @@
 """Group commit: which changes may be published, which of them apply, and what the combined version
-is. [CM19]-[CM24]
-
-Pure.
-"""
+is. [CM19]-[CM24] Pure."""
 
 from __future__ import annotations
 
@@ -44,12 +41,9 @@ class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_plain(change: Change) -> TypeGuard[Write]:
-    """Whether the change is an append that can be judged by the latest version alone: it changes no
-    column, removes nothing, and adds only files of its own. [CM19]
-
-    The check lists every member that such a change may have. A member that a later release adds to
-    changes does not pass by being unknown here.
-    """
+    """Whether the change is an append that can be judged by the latest version alone, and adds only
+    files of its own. It lists every member that such a change may have: one that a later release
+    adds does not pass by being unknown here. [CM19]"""
     if not isinstance(change, Write):
         return False
     members: dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
@@ -69,8 +63,7 @@ def is_plain(change: Change) -> TypeGuard[Write]:
 
 
 def carries_others(change: Change) -> TypeGuard[Write]:
-    """Whether changes of others may come before this one in its version: it must not conflict with
-    them by itself. [CM20]"""
+    """Whether changes of others may come first in its version: it conflicts with none. [CM20]"""
     return (
         isinstance(change, Write)
         and change.operation == "append"
@@ -83,9 +76,8 @@ def carries_others(change: Change) -> TypeGuard[Write]:
 
 
 def may_wait(snapshot: Snapshot, job: str) -> bool:
-    """Whether a job with this name can be carried on top of this snapshot: it belongs to this
-    table, its base version is neither below the fence nor after the snapshot, and the snapshot does
-    not record it as committed or aborted. [CM20] [CM22]"""
+    """Whether a job with this name can be carried on top of this snapshot: it is of this table,
+    between fence and snapshot, and not recorded as committed or aborted. [CM20] [CM22]"""
     name = object_names.parse_job_id(job)
     is_between = (
         name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
@@ -94,8 +86,7 @@ def may_wait(snapshot: Snapshot, job: str) -> bool:
 
 
 def crowds(snapshot: Snapshot, job: str) -> bool:
-    """Whether the job shows that many jobs are writing now: it may wait, and its base version is at
-    most a few versions old. [CM19]"""
+    """Whether the job shows that many are writing now: it may wait, and began lately. [CM19]"""
     return (
         may_wait(snapshot, job)
         and snapshot.version - object_names.parse_job_id(job).birth <= _YOUNG
@@ -108,12 +99,8 @@ def in_order(jobs: Iterable[str]) -> list[str]:
 
 
 def applies(snapshot: Snapshot, change: Write, record: KeyRecord | None = None) -> bool:
-    """Whether the change of an intent can come next in this state, if its job is not recorded.
-    record: the newest one of its key there. [CM20] [KY7]
-
-    For a plain append the conflict rules need only the state: it includes every commit since the
-    base version, and what this create carries so far.
-    """
+    """Whether the change of an intent can come next in this state, which includes every commit
+    since its base version. record: the newest one of its key there. [CM20] [KY7]"""
     if not is_plain(change) or not may_wait(snapshot, change.job):
         return False
     if record is not None and record.digest:
@@ -144,6 +131,5 @@ def carry(
 
 
 def complete(carried: CombinedCommit, made: Snapshot) -> Snapshot:
-    """The version `made`, in which the carrier's own change comes last, with the records of all
-    that it carries. [CM24]"""
+    """The version `made`, the carrier's own, with the records of all that it carries. [CM24]"""
     return msgspec.structs.replace(made, commits=(*carried.commits, *made.commits))

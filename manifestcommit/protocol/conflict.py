@@ -1,8 +1,6 @@
 """Decides whether a change still applies on top of the commits since its base version: one function
-per rule, all listed in one table by the kind of change. [CF1]
-
-Pure. A conflict is a value here; the engine turns it into an exception.
-"""
+per rule, all listed in one table by the kind of change. [CF1] Pure. A conflict is a value here; the
+engine turns it into an exception."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ Rule = Callable[[Snapshot, Any, Inputs], Sides | None]
 def find_conflict(
     head: Snapshot, change: Change, inputs: Inputs, rules: Sequence[Rule] = ()
 ) -> Conflict | None:
-    """Return the first rule that the change breaks on `head`; None: it breaks none. rules: those to
-    ask, else all of its kind. [CF1]"""
+    """Return the first of these rules, or of all of its kind, that the change breaks. [CF1]"""
     for rule in rules or RULES[type(change)]:
         if (sides := rule(head, change, inputs)) is not None:
             name, mismatch = _NAMES.get(rule, rule.__name__), sides.mismatch

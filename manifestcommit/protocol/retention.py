@@ -1,8 +1,5 @@
 """The rules of garbage collection: the fence and the oldest readable version by policy, and a
-verdict on every object. [GC1] [GC5]
-
-Pure.
-"""
+verdict on every object. [GC1] [GC5] Pure."""
 
 from __future__ import annotations
 
@@ -104,11 +101,8 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
 
 def newest_by(times: Iterable[tuple[int, float]], moment_s: float, now_s: float) -> int:
     """The highest version that certainly existed at that moment; 0: none did. times: (version,
-    creation time) in order. [GC1]
-
-    A time in the future, or below that of an earlier version, comes from a wrong clock and is
-    ignored.
-    """
+    creation time) in order: one in the future, or below an earlier one, is of a wrong clock.
+    [GC1]"""
     newest, latest_s = 0, -math.inf
     for version, created_s in times:
         if latest_s <= created_s <= now_s:
@@ -120,12 +114,9 @@ def newest_by(times: Iterable[tuple[int, float]], moment_s: float, now_s: float)
 def choose(
     head: Snapshot, policy: Policy, *, at_grace: int, at_keep_for: int, prepared: Sequence[int] = ()
 ) -> tuple[int, int]:
-    """Choose (fence, expired): neither is below that of `head`, `expired` is at most the fence, and
-    the fence is at most the lowest base version in `prepared`.
-
-    at_grace, at_keep_for: the latest version that long ago, 0: none; prepared: base versions of
-    recent undecided prepared jobs. [GC1] [GC2] [AB5]
-    """
+    """Choose (fence, expired), neither below that of `head`. at_grace, at_keep_for: the latest
+    version that long ago, 0: none; prepared: base versions of recent undecided prepared jobs, which
+    the fence does not pass. [GC1] [GC2] [AB5]"""
     fence = max(head.fence, min(at_grace, head.version, *prepared))
     last = head.version - policy.keep_versions + 1
     for void in reversed(head.void):  # is no version that anyone reads [MT8]
@@ -134,8 +125,7 @@ def choose(
 
 
 def oldest_key_kept(versions: Iterable[int], keep_keys: int) -> int:
-    """The version below which keys are forgotten, so that at least the last `keep_keys` stay; 0:
-    none are forgotten. [KY4]"""
+    """The version below which keys are forgotten, so that so many stay; 0: none. [KY4]"""
     ordered = sorted(versions, reverse=True)
     if len(ordered) <= keep_keys:
         return 0
@@ -152,12 +142,8 @@ def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int
 
 
 def own_job(path: str, horizon: Horizon) -> str | None:
-    """The job of this table that wrote a data file under exactly this name; None: something else
-    wrote it, or it is a copy. [GC5]
-
-    The whole name counts, including its folders: each must be the folder that this table makes, or
-    once made, for a value of its partition columns, in their order.
-    """
+    """The job of this table that wrote a data file under exactly this name; None: none did, or it
+    is a copy. Each folder must be one that this table makes, or made, for its columns. [GC5]"""
     job = object_names.job_of_own_name(path)
     if job is None or object_names.parse_job_id(job).table_id not in horizon.own:
         return None
@@ -178,12 +164,9 @@ def classify(
     is_old: bool,
 ) -> Verdict:
     """Decide what happens to one object below the table path. Only objects with this table's id and
-    a base version below the fence are ever deleted. [GC5]
-
-    is_reached: whether a readable version lists that name; is_copy: whether one lists a file of
-    that name in another folder; is_old: whether it is certainly older than the grace period. Only
-    probes are judged by age: they carry no id, and anyone may delete them.
-    """
+    a base version below the fence are ever deleted, and probes by age. is_reached: whether a
+    readable version lists that name; is_copy: or a file of that name in another folder; is_old:
+    whether it is certainly older than the grace period. [GC5]"""
     if not name.startswith(_METADATA):
         return _data_file(name, horizon, is_reached, is_copy)
     if name == object_names.HINT:
@@ -202,12 +185,8 @@ def classify(
 
 
 def is_condemnable(name: str) -> bool:
-    """Whether gc may be asked to delete an untracked file of this name: no metadata of any table,
-    and nothing hidden. [GC6]
-
-    A component that begins with `_` or `.` marks some program's own state (`_delta_log/`,
-    `_spark_metadata/`, `.git/`): such objects are skipped and reported.
-    """
+    """Whether gc may be asked to delete an untracked file of this name: nothing hidden, which is
+    some program's own state (`_delta_log/`, `.git/`), and is reported. [GC6]"""
     try:
         check_path(name)
     except UnsafePathError:
@@ -216,8 +195,7 @@ def is_condemnable(name: str) -> bool:
 
 
 def inner_root(name: str) -> str | None:
-    """The folder of another table, of any format, or of a copy, that this object belongs to; None:
-    no such folder. [GC6] [LY6]"""
+    """The folder of another table, of any format, around this object; None. [GC6] [LY6]"""
     match = _OF_A_TABLE.match(name)
     return f"{match[1]}/" if match else None
 
@@ -247,12 +225,9 @@ def is_of_another_table(name: str, own: Collection[str]) -> bool:
 def classify_unfinished(
     name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool
 ) -> Verdict:
-    """Decide what happens to an unfinished output: a multipart upload, or a temporary file. [GC9]
-
-    name: the name that it would get, or the temporary file's own name if that is unknown. The job
-    id in the name says whether a job can still finish it; a temporary file without one is judged by
-    its age.
-    """
+    """Decide what happens to a multipart upload, or a temporary file. name: what it would be
+    called, or is. The job id in it says whether a job can still finish it; a temporary file without
+    one is judged by its age. [GC9]"""
     is_manifest = name.startswith(object_names.MANIFESTS)
     job = object_names.job_of_manifest(name) if is_manifest else object_names.job_of_data_file(name)
     if job is not None and object_names.is_job_id(job):

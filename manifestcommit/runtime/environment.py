@@ -37,12 +37,9 @@ STARTS = 20
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a commit tries. attempts: versions contended for; lost_alone: of them lost before it
-    asks for help where nobody else does; unclear_tries: puts of the same bytes; *_s: seconds. [CM8]
-    [CM19]
-
-    The pauses double up to the longest: between versions they let others pass, after unclear
-    answers they let the store recover.
-    """
+    asks for help where nobody else does; unclear_tries: puts of the same bytes. The pauses double
+    up to the longest: between versions they let others pass, after unclear answers the store
+    recover. [CM8] [CM19]"""
 
     attempts: int = 1000
     lost_alone: int = 2
@@ -111,8 +108,7 @@ AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
 
 
 class Env:
-    """Clock, randomness and waiting of a real process; simulators have their own. Correctness does
-    not depend on clocks."""
+    """Clock, randomness and waiting of a real process; simulators have their own."""
 
     def now_us(self) -> int:
         """Microseconds since the epoch."""
@@ -182,11 +178,8 @@ def map_concurrently(
     is_much: bool = False,
     limit: int = _AT_ONCE,
 ) -> list[_U]:
-    """Apply the work to every item, results in the items' order: in several threads if the store is
-    behind a network or it is much work.
-
-    limit: concurrent requests at most.
-    """
+    """Apply the work to every item, results in their order: in several threads, at most `limit`, if
+    the store is behind a network or it is much work."""
     if len(items) < 2 or not (store.is_remote or is_much):
         return [work(item) for item in items]
     threads = min(limit if store.is_remote else _AT_ONCE_HERE, len(items))
@@ -197,8 +190,7 @@ def map_concurrently(
 def map_in_batches(
     store: Store, work: Callable[[_T], _U], items: Sequence[_T], *, few: int = _AT_ONCE
 ) -> Iterator[_U]:
-    """Like `map_concurrently` for any number of items: memory holds no more results than that,
-    besides what the caller keeps."""
+    """Like `map_concurrently`; memory holds no more results than that at once."""
     for start in range(0, len(items), few):
         yield from map_concurrently(store, work, items[start : start + few])
 

@@ -108,8 +108,7 @@ class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreCounters:
-    """Counts a session's requests, and tells the time. Counts of one piece of work are a
-    difference."""
+    """Counts a session's requests, and tells the time."""
 
     def __init__(self, store: Store, now_us: Callable[[], int]) -> None:
         self.store, self.now_us = store, now_us
@@ -139,8 +138,7 @@ class WriteTotals:
     def take(
         self, entries: Sequence[Entry], manifests: Sequence[ManifestRef], intake: InputTotals | None
     ) -> None:
-        """Add files of the job. intake: of the tasks that wrote them; None: unknown, which makes
-        the job's total unknown."""
+        """Add files of the job. intake: of their tasks; None: unknown, as the total is then."""
         self._intake = None if intake is None or self._intake is None else self._intake + intake
         self._written = self._written.after(totals_of(entries, manifests))
 

@@ -185,8 +185,7 @@ def roots_with_versions(name: str, value: Any) -> Any:
 
 
 def size(name: str, value: Any) -> int:
-    """Bytes above 0: a number, or a text such as "128MB". kB, MB, GB, TB are powers of 1000; KiB,
-    MiB, GiB, TiB are powers of 1024."""
+    """Bytes above 0: a number, or a text such as "128MB", of powers of 1000, or "1GiB", of 1024."""
     bytes_ = 0
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
@@ -360,11 +359,8 @@ _AGE = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
 def to_datetime(micros: int) -> dt.datetime:
-    """Microseconds since the epoch as an aware datetime in UTC; times out of range become the first
-    or the last datetime.
-
-    The end of a tag may lie beyond Python's last year.
-    """
+    """Microseconds since the epoch as an aware datetime in UTC, or the first or the last one: the
+    end of a tag may lie beyond Python's last year."""
     try:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -372,8 +368,7 @@ def to_datetime(micros: int) -> dt.datetime:
 
 
 def to_micros(moment: str | dt.datetime) -> int:
-    """Microseconds since the epoch of a datetime or an ISO text; without a zone it is UTC.
-    UsageError for anything else. [RD4]"""
+    """Microseconds since the epoch of a datetime or an ISO text; without a zone it is UTC. [RD4]"""
     try:
         time = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         if isinstance(time, dt.datetime):
@@ -387,8 +382,7 @@ def to_micros(moment: str | dt.datetime) -> int:
 
 
 def parse_age(age: str | dt.timedelta, argument: str = "age") -> float:
-    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m" or "30s"; never negative.
-    UsageError for anything else. [GC1]"""
+    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m"; never negative. [GC1]"""
     if isinstance(age, dt.timedelta):
         seconds = age.total_seconds()
     else:
@@ -549,13 +543,9 @@ def part_of(owner: str) -> Callable[[K], K]:
 
 
 def checked(**own: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a public call by the rules of their names. own: rules of this call in
-    place of those. [SE3]
-
-    An argument without a rule is an error when the module is imported. Storage options are hidden
-    before anything else can fail: no frame of this package holds their values, so that no tool that
-    prints frames shows one. [SE1]
-    """
+    """Check the arguments of a public call by the rules of their names, or by `own`; one without a
+    rule is an error on import. Storage options are hidden before anything else can fail: no frame
+    of this package holds their values, so that no tool that prints frames shows one. [SE3] [SE1]"""
 
     def check(called: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(called)
