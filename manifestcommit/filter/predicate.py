@@ -50,6 +50,12 @@ from ..format.values import after_prefix, arrow_type, decode, from_array
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_Number: TypeAlias = int | float | Decimal
+_LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
+# the least and the greatest value; None: unknown; False: no value at all
+_Ends = tuple[Any, Any] | None | bool
 
 
 class And(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -362,12 +368,6 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
     return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
 
 
-_EPOCH = datetime(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
-_Number: TypeAlias = int | float | Decimal
-_LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
-
-
 def _plain(kind: pa.DataType) -> pa.DataType | None:
     """The type in which bounds of this type are compared; None: they are not compared at all."""
     t = pa.types
@@ -668,10 +668,6 @@ def partitions_of_keys(
     rows = [{field_id: each[field_id] for field_id in told} for each in of]
     nulls = [each for each in told if each & MAX_FIELD_ID not in keys.null_safe]  # equal nothing
     return dedupe(row for row in rows if all(row[id] is not None for id in nulls))
-
-
-# the least and the greatest value; None: unknown; False: no value at all
-_Ends = tuple[Any, Any] | None | bool
 
 
 class _KeySpan(NamedTuple):

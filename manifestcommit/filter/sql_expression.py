@@ -57,6 +57,7 @@ Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
 _COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
+_GAPS = ("interval of days", "interval of hours")
 _COMPARED |= {"!=": pc.not_equal, ">=": pc.greater_equal}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -444,9 +445,6 @@ def _time(name: str, session: Session) -> Typed:
     if not session.is_utc:
         raise _zone(name)
     return _of(session.now.astimezone(UTC).date(), "date")
-
-
-_GAPS = ("interval of days", "interval of hours")
 
 
 def _interval(node: Any) -> Typed:

@@ -65,6 +65,12 @@ _TOKENS = {  # how each kind of a token is written; the first that fits
 _NUMBER = re.compile(r"([\d.]+)(?:[eE]([+-]?\d+))?([A-Za-z_]\w*)?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 _AFTER_VALUES = {"=", "==", "<>", "!=", "<=", ">=", "<", ">", "<=>", "*", "/", "%", "||"}
+_SCAN = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
+    r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_MOST_TERMS = 100
 _AFTER_VALUES |= {",", ".", ")", "div", "and", "or", "like", "ilike", "between", "in", "is", "from"}
 _OPENS = (_AFTER_VALUES - {")"}) | {"(", "+", "-", "!", "not", "distinct", "as"}
 _OPENS |= {"case", "when", "then", "else"}
@@ -265,14 +271,6 @@ def terms(node: Any) -> list[Any]:
         found.append(node.expression)
         node = node.this
     return [node, *reversed(found)]
-
-
-_SCAN = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
-    r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
-    re.DOTALL | re.IGNORECASE,
-)
-_MOST_TERMS = 100
 
 
 def conjuncts(text: str) -> list[str]:

@@ -133,11 +133,8 @@ def check_advance(source: object, start: object, end: object) -> Advance:
     one kind, and it does not go backwards; ValueError otherwise. [WM3]"""
     if not is_text(source):
         raise ValueError(f"a watermark's source is a non-empty text, not {shown(source)}")
-    if (
-        isinstance(end, bool)
-        or not isinstance(end, int | str)
-        or not all(is_unicode(p) for p in (start, end) if isinstance(p, str))
-    ):
+    texts = [position for position in (start, end) if isinstance(position, str)]
+    if isinstance(end, bool) or not isinstance(end, int | str) or not all(map(is_unicode, texts)):
         raise ValueError(f"watermark {source!r}: the end is an integer or a text, not {shown(end)}")
     if start is not None and (isinstance(start, bool) or not isinstance(start, type(end))):
         raise ValueError(
@@ -145,29 +142,20 @@ def check_advance(source: object, start: object, end: object) -> Advance:
         )
     if isinstance(end, int):
         if any(isinstance(p, int) and not -(2**63) <= p < 2**63 for p in (start, end)):
-            raise ValueError(
-                f"watermark {source!r}: positions are signed 64-bit integers; give larger "
-                "ones as text"
-            )
+            why = "positions are signed 64-bit integers; give larger ones as text"
+            raise ValueError(f"watermark {source!r}: {why}")
         if isinstance(start, int) and end < start:
-            raise ValueError(
-                f"watermark {source!r}: the end {end} lies before the start {start}; a range "
-                "never runs backwards"
-            )
+            why = f"the end {end} lies before the start {start}; a range never runs backwards"
+            raise ValueError(f"watermark {source!r}: {why}")
     assert start is None or isinstance(start, int | str)
     return Advance(source=str(source), start=start, end=end)
 
 
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:
     # Opaque texts have no order, so gaps and overlaps cannot be detected. [WM3]
-    if isinstance(have, int) and isinstance(want, int):
-        return "gap" if have < want else "overlap"
-    if isinstance(have, int) and want is None:
-        # the job assumes a new source, but the table already holds some of it
-        return "overlap"
-    if have is None and isinstance(want, int):
-        return "gap"
-    return "mismatch"
+    if isinstance(have, str) or isinstance(want, str):
+        return "mismatch"
+    return "gap" if have is None or (want is not None and have < want) else "overlap"
 
 
 def _covered(

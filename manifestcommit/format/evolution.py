@@ -44,6 +44,8 @@ from .transforms import source_ids
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.
 
 _TABLE = 0  # the parent of top-level columns; field ids begin at 1
+Path = tuple[str, ...]
+_VOID = "void"  # the type of columns and members whose values are all null
 
 
 class SchemaConflict(ValueError):  # noqa: N818 - a result that the commit rules turn into a CommitConflictError, no user's error
@@ -152,10 +154,6 @@ class Draft:
             return field
         inside = [self._built(member) for member in self._members[id]]
         return msgspec.structs.replace(field, type=with_members(field.type, inside))
-
-
-Path = tuple[str, ...]
-_VOID = "void"  # the type of columns and members whose values are all null
 
 
 class SchemaEdit(Closed, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ import msgspec
 from ..errors import SchemaMismatchError, UnsupportedTypeError, UsageError
 
 _T = TypeVar("_T")
+_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
 
 # Checks of texts that are to be stored, and short forms of values for error messages.
 
@@ -82,9 +83,6 @@ def shown(value: object) -> str:
         except ValueError:  # an integer with too many digits to print
             pass
     return f"of type {type(value).__module__}.{type(value).__qualname__}".replace(" builtins.", " ")
-
-
-_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
 
 
 class _Short(reprlib.Repr):

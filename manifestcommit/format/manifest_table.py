@@ -53,6 +53,7 @@ _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is dec
 # beginning; searching for both in one pass takes twice as long.
 _UNSAFE = (r"/\.{0,2}(/|$)", r"^(\.{0,2}|(?i:_manifest))(/|$)")
 _FORBIDDEN = (b"\0", b"\\")
+_NOTHING = ColumnStats()
 
 
 def partition_types(of: Shape) -> tuple[FieldType, ...]:
@@ -455,9 +456,6 @@ def partitions(table: pa.Table, of: Shape) -> Iterable[PartitionPattern]:
 def _partition_values(table: pa.Table, of: Shape) -> list[list[WireValue]]:
     """Of each partition column the value in every entry."""
     return [values.from_array(table.column(name), kind) for name, kind in _partitioned(of)]
-
-
-_NOTHING = ColumnStats()
 
 
 def _stats_columns(

@@ -19,6 +19,9 @@ _METADATA_FOLDER = "_manifest"
 # Matches nearly every path and accepts nothing that the checks below refuse: a snapshot with 500 of
 # them is opened in half the time.
 _PLAIN = re.compile(r"[0-9A-Za-z][\w=.%+-]*(?:/[0-9A-Za-z][\w=.%+-]*)*", re.ASCII)
+# what tables beside a table are called, behind its path: of loaded files, and of refused rows
+COMPANIONS = FILES, REFUSED = ".files", ".refused"
+_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
 
 
 class UnsafePathError(ValueError):
@@ -233,10 +236,6 @@ def parse_task(name: str, prefix: str) -> int | None:
     return int(match[1]) if match and name == f"{prefix}{int(match[1]):05d}.json.zst" else None
 
 
-# what tables beside a table are called, behind its path: of loaded files, and of refused rows
-COMPANIONS = FILES, REFUSED = ".files", ".refused"
-
-
 def companion_url(url: str, suffix: str, remedy: str) -> str:
     """The path of a table beside another one; UsageError where that is the root of a bucket."""
     if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
@@ -257,13 +256,8 @@ def writer_of(path: str, own: Collection[str]) -> str | None:
     return job if _is_of_partitions(path.rpartition("/")[0]) else None
 
 
-_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
-
-
 @lru_cache(4096)  # a listing returns the files of a folder together
 def _is_of_partitions(folder: str) -> bool:
     parts = folder.split("/") if folder else []
-    return all(
-        "=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES
-        for part in parts
-    )
+    most = _CUT_COMPONENT_BYTES
+    return all("=" in part or len(part.encode("utf-8", "surrogatepass")) >= most for part in parts)

@@ -49,6 +49,10 @@ _SECRET_NAME = re.compile(
 
 # one part of an author, as `limited` leaves it
 Part = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+MOST_CONSTRAINTS = 64  # every version carries them
+MAX_CONDITION = 2_000  # characters
+_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 class Author(Stored, frozen=True, kw_only=True):
@@ -379,12 +383,6 @@ def columns_of(snapshot: Snapshot) -> Schema:
         snapshot.schema,
         lambda f: msgspec.structs.replace(f, nullable=f.nullable and f.id not in never),
     )
-
-
-MOST_CONSTRAINTS = 64  # every version carries them
-MAX_CONDITION = 2_000  # characters
-_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
-_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:

@@ -97,6 +97,7 @@ _FROM_ARROW: dict[pa.DataType, str] = {
 
 # Extension types that only annotate values which their storage type holds unchanged.
 _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "boolean"}
+_NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def marked_schemas(
@@ -754,9 +755,6 @@ def _of(kind: type[Any] | tuple[type[Any], ...], wire: Any) -> Any:
 
 def _fits(value: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
-
-
-_NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _float_wire(value: Any, form: str = "<d") -> WireValue:

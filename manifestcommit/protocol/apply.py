@@ -63,6 +63,10 @@ from ..format.snapshot import (
 )
 from ..format.transforms import source_ids, spelled
 
+_STORES_KEPT = 8
+_NO_NOTE = Note()
+_DATED = 64
+
 # The state after a rollback: the data as it was, the chain of versions as it is.
 
 
@@ -167,10 +171,6 @@ def free_name(streams: Mapping[str, StreamRecord], name: str, query: str) -> str
     while name in streams:
         name = f"{name} {query}"
     return name
-
-
-_STORES_KEPT = 8
-_NO_NOTE = Note()
 
 
 def create(
@@ -463,9 +463,6 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         void=tuple(version for version in head.void if version >= expired),
         dated=_dated(head),
     )
-
-
-_DATED = 64
 
 
 def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:

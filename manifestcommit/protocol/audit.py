@@ -148,6 +148,7 @@ NOTES: Mapping[str, str] = {
     ),
 }
 REMEDIES: Mapping[str, str] = {**_OF_DAMAGE, **NOTES}
+Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
 
 
 class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,9 +169,6 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     object: str
     problem: str
     remedy: str
-
-
-Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
 
 
 def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:

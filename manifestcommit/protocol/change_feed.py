@@ -14,6 +14,16 @@ from ..format.evolution import can_widen
 from ..format.fields import Field, FieldType, members, type_text, walk
 from ..format.snapshot import REPLACE, Commit, StreamRecord
 
+OnOverwrite = Literal["fail", "files", "skip", "changes"]
+ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
+# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
+ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
+INSERT: ChangeType = "insert"
+DELETE: ChangeType = "delete"
+PREIMAGE: ChangeType = "update_preimage"
+POSTIMAGE: ChangeType = "update_postimage"
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
 # Batches of streaming queries: which batch a table expects next.
 
 
@@ -49,18 +59,6 @@ def judge(
     if batch.batch == record.batch:
         return "done"
     return "next" if batch.batch == record.batch + 1 else "gap"
-
-
-OnOverwrite = Literal["fail", "files", "skip", "changes"]
-ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
-
-# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
-ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
-INSERT: ChangeType = "insert"
-DELETE: ChangeType = "delete"
-PREIMAGE: ChangeType = "update_preimage"
-POSTIMAGE: ChangeType = "update_postimage"
-CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,9 +111,8 @@ def verdict(
     offset's `seen`; on_overwrite: not "changes", which asks no verdict. [SP8]"""
     if commit.operation == REPLACE:
         return "skipped"
-    if not reaches_back(commit, seen) and (
-        commit.summary.removed_files == 0 or on_overwrite == "files"
-    ):
+    adds_only = commit.summary.removed_files == 0 or on_overwrite == "files"
+    if adds_only and not reaches_back(commit, seen):
         return "data"
     return "skipped" if on_overwrite == "skip" else "refused"
 
@@ -129,11 +126,8 @@ def reaches_back(commit: Commit, seen: int) -> bool:
 def brings_back(commit: Commit, added_files: int) -> bool:
     """Whether a commit other than a rollback made files live besides the `added_files` that it
     added: its record counts all, whatever the operation is called. [SP8] [CM9]"""
-    return (
-        commit.restored is None
-        and commit.operation != REPLACE
-        and commit.summary.files > added_files
-    )
+    is_other = commit.restored is None and commit.operation != REPLACE
+    return is_other and commit.summary.files > added_files
 
 
 def unreadable_columns(

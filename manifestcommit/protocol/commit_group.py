@@ -51,38 +51,27 @@ def is_plain(change: Change) -> TypeGuard[Write]:
     lists = bool(change.add or change.add_manifests)
     if change != known or (lists and (change.schema is None or change.partition_by is None)):
         return False
-    own = all(
-        entry.job == change.job == object_names.job_of_data_file(entry.path) for entry in change.add
-    )
     paths = [ref.path for ref in change.add_manifests]
-    return (
-        own
-        and len(set(paths)) == len(paths)
-        and all(object_names.job_of_manifest(path) == change.job for path in paths)
-    )
+    jobs: list[str | None] = [object_names.job_of_manifest(path) for path in paths]
+    jobs += [object_names.job_of_data_file(entry.path) for entry in change.add]
+    jobs += [entry.job for entry in change.add]
+    return len(set(paths)) == len(paths) and all(job == change.job for job in jobs)
 
 
 def carries_others(change: Change) -> TypeGuard[Write]:
     """Whether changes of others may come first in its version: it conflicts with none. [CM20]"""
-    return (
-        isinstance(change, Write)
-        and change.operation == "append"
-        and change.overwrite is None
-        and not change.remove
-        and not change.reads
-        and not change.first
-        and change.audited is None
-    )
+    if not isinstance(change, Write) or change.operation != "append":
+        return False
+    alone = change.remove or change.reads or change.first
+    return not alone and change.overwrite is None and change.audited is None
 
 
 def may_wait(snapshot: Snapshot, job: str) -> bool:
     """Whether a job with this name can be carried on top of this snapshot: it is of this table,
     between fence and snapshot, and not recorded as committed or aborted. [CM20] [CM22]"""
-    name = object_names.parse_job_id(job)
-    is_between = (
-        name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
-    )
-    return is_between and job not in snapshot.recent_jobs
+    name, known = object_names.parse_job_id(job), snapshot.recent_jobs
+    is_between = snapshot.fence <= name.birth <= snapshot.version
+    return is_between and name.table_id == snapshot.table_id and job not in known
 
 
 def crowds(snapshot: Snapshot, job: str) -> bool:
@@ -113,21 +102,11 @@ def carry(
     carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
 ) -> CombinedCommit:
     """Add one more change, which `applies` has passed against this state. [CM24]"""
-    head = carried.snapshot
-    made = apply(
-        head,
-        change,
-        Inputs(),
-        parent_digest="",
-        commit_id=commit_id,
-        now_us=now_us,
-        writer=writer,
-    )
+    head, own = carried.snapshot, {"commit_id": commit_id, "writer": writer, "parent_digest": ""}
+    made = apply(head, change, Inputs(), now_us=now_us, **own)
     # The next change becomes part of the same version, so this state keeps the number of the head.
-    return CombinedCommit(
-        snapshot=msgspec.structs.replace(made, version=head.version),
-        commits=(*carried.commits, *made.commits),
-    )
+    same = msgspec.structs.replace(made, version=head.version)
+    return CombinedCommit(snapshot=same, commits=(*carried.commits, *made.commits))
 
 
 def complete(carried: CombinedCommit, made: Snapshot) -> Snapshot:

@@ -135,13 +135,10 @@ def plan_manifests(
     that have lost a quarter of their rows. removed: path -> bitmap. [GC11]"""
     live = {ref.path: ref.files - removed.get(ref.path, 0).bit_count() for ref in manifests}
     thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
-    wanted = [
-        ref
-        for ref in manifests
-        if ref.path in thinned or is_small(live[ref.path], budgets.manifest_entries)
-    ]
+    most = budgets.manifest_entries
+    wanted = (ref for ref in manifests if ref.path in thinned or is_small(live[ref.path], most))
     ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
-    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), budgets.manifest_entries)
+    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), most)
     return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
 
 
@@ -196,11 +193,8 @@ def _joined(ranges: list[SourceRange]) -> Iterator[SourceRange]:
     ordered = sorted(ranges, key=lambda span: (span.start is not None, span.start or 0, span.end))
     current = ordered[0]
     for span in ordered[1:]:
-        assert (
-            isinstance(span.end, int)
-            and isinstance(current.end, int)
-            and not isinstance(span.start, str)
-        )
+        assert isinstance(span.end, int) and isinstance(current.end, int)
+        assert not isinstance(span.start, str)
         if span.start is None or span.start <= current.end:
             current = msgspec.structs.replace(current, end=max(current.end, span.end))
         else:

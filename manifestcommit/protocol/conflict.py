@@ -32,6 +32,12 @@ from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
 from .joint_outcome import last_state, partners_since
 
+# of the conflict that the commit loop resolves by checking the job's files [CK2]
+ROWS_ARE_UNCHECKED = "rows_are_unchecked"
+CONSTRAINT_VIOLATED = "constraint_violated"
+AUDIT_IS_OLD = "audited_table_was_changed"
+ROWS_CAME_SINCE = "rows_came_since_the_proof"
+
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that violate a constraint.
@@ -428,13 +434,6 @@ def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Sides
     )
     mine = f"commits batch {batch.batch} of {batch.name!r}"
     return Sides(mine, f"the table holds {held(record)} of that query", mismatch)
-
-
-# of the conflict that the commit loop resolves by checking the job's files [CK2]
-ROWS_ARE_UNCHECKED = "rows_are_unchecked"
-CONSTRAINT_VIOLATED = "constraint_violated"
-AUDIT_IS_OLD = "audited_table_was_changed"
-ROWS_CAME_SINCE = "rows_came_since_the_proof"
 
 
 def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:

@@ -93,16 +93,12 @@ def share_of(snapshot: Snapshot) -> Share | None:
     """The joint commit that a version says to be part of; None: of none. [MT3] [MT4]"""
     if snapshot.pending is not None:
         return Share(home=snapshot.pending.home, attempt=attempt_of(snapshot.pending))
-    attempt = next(
-        filter(None, (_decided_attempt(snapshot, each.job) for each in snapshot.commits)), None
-    )
+    decided = (_decided_attempt(snapshot, each.job) for each in snapshot.commits)
+    attempt = next(filter(None, decided), None)
     if attempt is None:
         return None
-    members = {
-        record.root: record.version
-        for record in sorted(snapshot.joint.values(), key=lambda record: record.root)
-        if record.attempt == attempt
-    }
+    ordered = sorted(snapshot.joint.values(), key=lambda record: record.root)
+    members = {each.root: each.version for each in ordered if each.attempt == attempt}
     return Share(home=None, attempt=attempt, members=members)
 
 
@@ -190,9 +186,8 @@ def partners_since(head: Snapshot, target: Snapshot) -> dict[str, str]:
     """The tables with which this one took part in a joint commit after `target`, which has an
     earlier state: id -> root. Of a member only its home, which knows the others. [MT14]"""
     found = {each: now.root for each, now in head.joint.items() if target.joint.get(each) != now}
-    return found | {
-        each: now.root for each, now in head.homes.items() if target.homes.get(each) != now
-    }
+    homes = head.homes.items()
+    return found | {each: now.root for each, now in homes if target.homes.get(each) != now}
 
 
 def _decided(chosen: Mapping[str, Snapshot], home: str, table_id: str) -> int:

@@ -73,7 +73,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True):
     """What happens to an object. kind: a class for counts; reason: for people."""
 
     action: Action
@@ -174,9 +174,8 @@ def classify(
     if name.startswith(object_names.VERSIONS):
         return _version(name, horizon)
     if name.startswith(object_names.MANIFESTS):
-        return _of_job(
-            object_names.job_of_manifest(name), "manifest", horizon, is_reached=is_reached(name)
-        )
+        job, reached = object_names.job_of_manifest(name), is_reached(name)
+        return _of_job(job, "manifest", horizon, is_reached=reached)
     if name.startswith(object_names.JOBS):
         return _of_job(object_names.job_of_handed(name), "job object", horizon, is_reached=False)
     if name.startswith(object_names.PROBES):
@@ -216,7 +215,7 @@ def job_in(name: str) -> str | None:
 def is_of_another_table(name: str, own: Collection[str]) -> bool:
     """Whether a name belongs to another table: it lies in that table's folder, or carries its id.
     Such an object is never this table's. [GC5] [LY6]"""
-    if not name.startswith(f"{object_names.ROOM}/") and inner_root(name) is not None:
+    if not name.startswith(_METADATA) and inner_root(name) is not None:
         return True
     job = job_in(name)
     return job is not None and object_names.parse_job_id(job).table_id not in own
@@ -235,36 +234,24 @@ def classify_unfinished(
         if own is None or (birth := object_names.parse_job_id(own).birth) >= horizon.fence:
             return _UNFINISHED
         why = f"never finished; job {own} began at version {birth}, below the fence {horizon.fence}"
-        return Verdict(action="delete", kind="unfinished output", reason=why)
-    folder = name.rpartition("/")[0]
-    if (
-        is_temporary
-        and is_old
-        and (name.startswith(_METADATA) or _is_own_folder(horizon.layouts, folder))
-    ):
-        return Verdict(
-            action="delete",
-            kind="temporary file",
-            reason="never finished, and older than the grace period",
-        )
+        return Verdict("delete", "unfinished output", why)
+    is_here = name.startswith(_METADATA) or _is_own_folder(horizon.layouts, name.rpartition("/")[0])
+    if is_temporary and is_old and is_here:
+        why = "never finished, and older than the grace period"
+        return Verdict("delete", "temporary file", why)
     return _UNFINISHED
 
 
-_KEPT = Verdict(action="keep", kind="data file")
-_KEPT_METADATA = Verdict(action="keep", kind="metadata")
-_OLD_PROBE = Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
-_UNFINISHED = Verdict(action="leave", kind="unfinished output")
-_FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
-_COPY = Verdict(
-    action="leave",
-    kind="foreign",
-    reason="a copy: a readable version lists the file of that name in another folder",
-)
-_NEVER = Verdict(
-    action="leave",
-    kind="foreign",
-    reason="not written by this table's jobs; hidden (_ or .), so gc never deletes it",
-)
+_KEPT = Verdict("keep", "data file")
+_KEPT_METADATA = Verdict("keep", "metadata")
+_OLD_PROBE = Verdict("delete", "probe", "a probe of doctor that a crash left")
+_UNFINISHED = Verdict("leave", "unfinished output")
+_NOT_OURS = "not written by this table's jobs"
+_FOREIGN = Verdict("leave", "foreign", _NOT_OURS)
+_NEVER = Verdict("leave", "foreign", f"{_NOT_OURS}; hidden (_ or .), so gc never deletes it")
+_ELSEWHERE = "a copy: a readable version lists the file of that name in another folder"
+_COPY = Verdict("leave", "foreign", _ELSEWHERE)
+_UNLISTED = Verdict("delete", "foreign file", f"{_NOT_OURS}, listed by no readable version")
 
 
 def _data_file(
@@ -272,17 +259,12 @@ def _data_file(
 ) -> Verdict:
     if is_reached(name):  # the common case, for files of any writer
         return _KEPT
-    own, copied = own_job(name, horizon), False
-    if own is not None:
-        copied = is_copy(name)
-        if not copied:
-            return _of_own_job(own, "data file", horizon, is_reached=False)
+    own = own_job(name, horizon)
+    copied = own is not None and is_copy(name)
+    if own is not None and not copied:
+        return _of_own_job(own, "data file", horizon, is_reached=False)
     if name in horizon.condemned:
-        return Verdict(
-            action="delete",
-            kind="foreign file",
-            reason="not written by this table's jobs, listed by no readable version",
-        )
+        return _UNLISTED
     if not is_condemnable(name):
         return _NEVER
     return _COPY if copied else _FOREIGN
@@ -291,11 +273,8 @@ def _data_file(
 def _of_job(job: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
     own = _own_job(job, horizon)
     if own is None:
-        return _unknown(
-            "it is named for another table"
-            if object_names.is_job_id(job)
-            else "it is named for no job"
-        )
+        other = "another table" if object_names.is_job_id(job) else "no job"
+        return _unknown(f"it is named for {other}")
     return _of_own_job(own, kind, horizon, is_reached=is_reached)
 
 
@@ -310,11 +289,8 @@ def _of_own_job(own: str, kind: str, horizon: Horizon, *, is_reached: bool) -> V
 def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
     is_of_job = kind in ("job object", "intent")
     why = "that job is settled" if is_of_job else "no readable version lists it"
-    return Verdict(
-        action="delete",
-        kind=kind,
-        reason=f"{why}; job {job} began at version {birth}, below the fence {fence}",
-    )
+    why = f"{why}; job {job} began at version {birth}, below the fence {fence}"
+    return Verdict("delete", kind, why)
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:
@@ -333,12 +309,9 @@ def _version(name: str, horizon: Horizon) -> Verdict:
         return _unknown(f"it is the marker of another table, {table_id}")
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
-    return Verdict(
-        action="delete",
-        kind="version",
-        reason=f"version {version} is below {horizon.expired}, the oldest readable one",
-    )
+    why = f"version {version} is below {horizon.expired}, the oldest readable one"
+    return Verdict("delete", "version", why)
 
 
 def _unknown(reason: str) -> Verdict:
-    return Verdict(action="leave", kind="unknown", reason=reason)
+    return Verdict("leave", "unknown", reason)

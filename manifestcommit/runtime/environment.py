@@ -30,6 +30,12 @@ from ..version import WRITER
 
 # How often a call starts over because others changed meanwhile what it had read.
 STARTS = 20
+AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+_AT_ONCE = 8
+_AT_ONCE_HERE = 4  # if the work itself takes time
+MUCH_BYTES = 16 << 20  # of files: to read and write them is worth another thread
 
 # How long a commit tries, how much a snapshot carries inline, and which files a row change holds
 # in memory: values that are passed in, so that tests and simulators use small ones.
@@ -104,9 +110,6 @@ def tuned(changed: Tuning) -> Iterator[None]:
         tune(before)
 
 
-AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
-
-
 class Env:
     """Clock, randomness and waiting of a real process; simulators have their own."""
 
@@ -139,18 +142,11 @@ def _author(recorded: str | None) -> Author:
         parts = frozenset(PARTS) if recorded is None else parts_of(recorded)
     except ValueError as error:
         raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
-    return limited(_runner(), parts)
-
-
-def _runner() -> Author:
-    return Author(user=_user(), host=socket.gethostname(), program=_program(), software=WRITER)
-
-
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container whose user has no name
-        return None
+    user = None  # of a container whose user has no name
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        user = getpass.getuser()
+    who = Author(user=user, host=socket.gethostname(), program=_program(), software=WRITER)
+    return limited(who, parts)
 
 
 def _program() -> str:
@@ -160,14 +156,6 @@ def _program() -> str:
         return str(spec.name).removesuffix(".__main__")
     name = os.path.basename(sys.argv[0] if sys.argv else "")
     return "python" if name in ("", "-c", "-") else name
-
-
-_T = TypeVar("_T")
-_U = TypeVar("_U")
-
-_AT_ONCE = 8
-_AT_ONCE_HERE = 4  # if the work itself takes time
-MUCH_BYTES = 16 << 20  # of files: to read and write them is worth another thread
 
 
 def map_concurrently(

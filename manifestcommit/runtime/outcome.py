@@ -31,6 +31,32 @@ from ..store import Store
 
 Phase = Literal["both", "first", "second"]
 _NO_SUMMARY = Summary()
+Kind = Literal[
+    "committed",
+    "already_committed",
+    "conflict",
+    "key_reused",
+    "fenced",
+    "aborted",
+    "unknown",
+    "unchanged",
+    "planned",
+    "pending",
+]
+# the error of each kind of mismatch, what a commit would do, and what else helps
+_WATERMARK_ERRORS: dict[str, tuple[type[WatermarkError], str, str]] = {
+    "gap": (
+        WatermarkGapError,
+        "committing would skip the rows between",
+        ", or commit the rows between first",
+    ),
+    "overlap": (
+        WatermarkOverlapError,
+        "committing would duplicate rows",
+        "; to read rows again, rewind the source and overwrite them",
+    ),
+    "mismatch": (WatermarkMismatchError, "positions that are texts must be equal", ""),
+}
 
 
 class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -267,20 +293,6 @@ def report(metrics: JobMetrics) -> None:
             observer(metrics)
 
 
-Kind = Literal[
-    "committed",
-    "already_committed",
-    "conflict",
-    "key_reused",
-    "fenced",
-    "aborted",
-    "unknown",
-    "unchanged",
-    "planned",
-    "pending",
-]
-
-
 class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
@@ -335,22 +347,6 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     def already_committed(self) -> bool:
         """Return whether an earlier run committed the same work; then this one did nothing."""
         return self.kind == "already_committed"
-
-
-# the error of each kind of mismatch, what a commit would do, and what else helps
-_WATERMARK_ERRORS: dict[str, tuple[type[WatermarkError], str, str]] = {
-    "gap": (
-        WatermarkGapError,
-        "committing would skip the rows between",
-        ", or commit the rows between first",
-    ),
-    "overlap": (
-        WatermarkOverlapError,
-        "committing would duplicate rows",
-        "; to read rows again, rewind the source and overwrite them",
-    ),
-    "mismatch": (WatermarkMismatchError, "positions that are texts must be equal", ""),
-}
 
 
 def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:

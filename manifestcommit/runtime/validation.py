@@ -31,6 +31,9 @@ _LONGEST_ROOT = 4096  # bytes: PATH_MAX; the keys of object stores are shorter
 _LONGEST_PART = 255  # bytes of one name in a folder
 _LARGEST = 2**63 - 1
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
+P = ParamSpec("P")
+R = TypeVar("R")
+K = TypeVar("K", bound=type[Any])
 
 
 def wrong(name: str, value: object, expected: str, example: str = "") -> UsageError:
@@ -392,11 +395,6 @@ def parse_age(age: str | dt.timedelta, argument: str = "age") -> float:
         expected = "a timedelta, or a number with a unit (s, m, h, d, w), and not below 0"
         raise wrong(argument, age, expected, "24h or 7d")
     return seconds
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-K = TypeVar("K", bound=type[Any])
 
 
 def moment(name: str, value: Any) -> Any:
