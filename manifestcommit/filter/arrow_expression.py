@@ -259,37 +259,25 @@ def _metadata(message: bytes) -> list[tuple[str, str]]:
     lose repeated keys. A flatbuffer (Arrow's format/Message.fbs and Schema.fbs); struct.error if it
     is truncated."""
     flat = message[8:]  # after the continuation mark and the size
-    root = _follow(flat, 0)
-    schema = _follow(flat, _slot(flat, root, 2))
-    vector = _follow(flat, _slot(flat, schema, 2))
-    (count,) = struct.unpack_from("<I", flat, vector)
-    pairs = (_follow(flat, vector + 4 + 4 * index) for index in range(count))
-    return [
-        (_string(flat, _slot(flat, pair, 0)), _string(flat, _slot(flat, pair, 1))) for pair in pairs
-    ]
 
+    def read(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, flat, at)[0])
 
-def _follow(flat: bytes, at: int) -> int:
-    (offset,) = struct.unpack_from("<I", flat, at)
-    return int(at + offset)
+    def slot(table: int, number: int) -> int:
+        """What a flatbuffer table's field refers to."""
+        fields, place = table - read("<i", table), 4 + 2 * number
+        offset = read("<H", fields + place) if place < read("<H", fields) else 0
+        if not offset:
+            raise LookupError("an expression without its tree")
+        return table + offset + read("<I", table + offset)
 
+    def text(at: int) -> str:
+        return flat[at + 4 : at + 4 + read("<I", at)].decode()
 
-def _slot(flat: bytes, table: int, number: int) -> int:
-    """The position of a flatbuffer table's field; LookupError if the table does not have it."""
-    (back,) = struct.unpack_from("<i", flat, table)
-    (size,) = struct.unpack_from("<H", flat, table - back)
-    offset = 0
-    if 4 + 2 * number < size:
-        (offset,) = struct.unpack_from("<H", flat, table - back + 4 + 2 * number)
-    if not offset:
-        raise LookupError("an expression without its tree")
-    return int(table + offset)
-
-
-def _string(flat: bytes, at: int) -> str:
-    start = _follow(flat, at)
-    (size,) = struct.unpack_from("<I", flat, start)
-    return flat[start + 4 : start + 4 + size].decode()
+    vector = slot(slot(read("<I", 0), 2), 2)
+    places = [vector + 4 + 4 * index for index in range(read("<I", vector))]
+    pairs = [at + read("<I", at) for at in places]
+    return [(text(slot(pair, 0)), text(slot(pair, 1))) for pair in pairs]
 
 
 # --- Names ----------------------------------------------------------------------------------------

@@ -376,10 +376,9 @@ def replaces_files(schema: Schema, edits: Iterable[SchemaEdit]) -> bool:
     read one in a file as of another type [SC11]; or a member gets a name or goes: files and engines
     know members by their names. [SC12]"""
     columns = {field.id for field in schema.fields}
+    given = (edit for edit in edits if edit.kind in ("widen", "rename", "drop"))
     return any(
-        edit.was == _VOID if edit.kind == "widen" else edit.id not in columns
-        for edit in edits
-        if edit.kind in ("widen", "rename", "drop")
+        edit.was == _VOID if edit.kind == "widen" else edit.id not in columns for edit in given
     )
 
 

@@ -124,13 +124,9 @@ def mark_of(table_id: str, url: str, version: int) -> str:
 def lowest_version(marks: Iterable[str], table_id: str, url: str) -> int | None:
     """This table's lowest version in the marks; None: no mark. Others and copies are ignored."""
     matches = (_FORM.fullmatch(mark) for mark in marks)
+    own = (table_id, _place(url))
     return min(
-        (
-            int(match[3])
-            for match in matches
-            if match and match[1] == table_id and match[2] == _place(url)
-        ),
-        default=None,
+        (int(each[3]) for each in matches if each and each.groups()[:2] == own), default=None
     )
 
 

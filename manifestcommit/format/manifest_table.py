@@ -216,10 +216,8 @@ def check_rows(table: pa.Table) -> None:
     if FOOTER[0] in present:
         _check_footers(table.column(FOOTER[0]))
     if "path" in present:
-        _check_paths(
-            table.column("path"),
-            [table.column(name) for name in table.column_names if name.startswith("partition.")],
-        )
+        own = [table.column(name) for name in table.column_names if name.startswith("partition.")]
+        _check_paths(table.column("path"), own)
 
 
 def _check_footers(footers: pa.ChunkedArray) -> None:
@@ -401,10 +399,8 @@ def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
     parts = [_aligned(table, kinds, of.schema) for table in tables]
     filled, keys = [part for part in parts if part.num_rows], _keys(of)
     if len(filled) > 1:
-        order = pc.sort_indices(
-            pa.concat_tables([part.select(keys).slice(0, 1) for part in filled]),
-            [(key, "ascending") for key in keys],
-        )
+        firsts = pa.concat_tables([part.select(keys).slice(0, 1) for part in filled])
+        order = pc.sort_indices(firsts, [(key, "ascending") for key in keys])
         filled = [filled[at] for at in order.to_pylist()]
     return pa.concat_tables(
         filled + [part for part in parts if not part.num_rows], promote_options="default"
@@ -506,11 +502,8 @@ def _sources_out(entry: Entry) -> list[tuple[str, bytes, bytes]] | None:
 
 def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
     """The source ranges of one entry, from its row of the column `sources`. [OB8] [OB13]"""
+    json = msgspec.json.decode
     return tuple(
-        SourceRange(
-            source=row["source"],
-            start=msgspec.json.decode(row["start"]),
-            end=msgspec.json.decode(row["end"]),
-        )
+        SourceRange(source=row["source"], **{end: json(row[end]) for end in ("start", "end")})
         for row in rows or ()
     )

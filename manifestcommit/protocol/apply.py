@@ -289,11 +289,8 @@ def _fed(
     kept = {source: time for source, time in head.advanced_at.items() if source in made.origins}
     if not isinstance(change, Write):
         return head.data_at, kept
-    moved = {
-        advance.source: at
-        for advance in change.advances
-        if made.watermarks.get(advance.source) != head.watermarks.get(advance.source)
-    }
+    went = made.watermarks.items() - head.watermarks.items()
+    moved = {source: at for source, _ in went}
     brings = record.summary.rows > 0 and change.operation not in (REPLACE, "delete", "update")
     return at if moved or brings else head.data_at, {**kept, **moved}
 

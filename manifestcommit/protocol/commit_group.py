@@ -76,10 +76,8 @@ def may_wait(snapshot: Snapshot, job: str) -> bool:
 
 def crowds(snapshot: Snapshot, job: str) -> bool:
     """Whether the job shows that many are writing now: it may wait, and began lately. [CM19]"""
-    return (
-        may_wait(snapshot, job)
-        and snapshot.version - object_names.parse_job_id(job).birth <= _YOUNG
-    )
+    age = snapshot.version - object_names.parse_job_id(job).birth
+    return age <= _YOUNG and may_wait(snapshot, job)
 
 
 def in_order(jobs: Iterable[str]) -> list[str]:

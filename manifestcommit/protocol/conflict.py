@@ -134,10 +134,8 @@ def table_exists(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The job is to be the first, and another commit was. [CF18]"""
     if not change.first or is_unborn(head):
         return None
-    return Sides(
-        'is to create the table (mode="error" or "ignore")',
-        f"the table exists, at version {head.version}",
-    )
+    mine = 'is to create the table (mode="error" or "ignore")'
+    return Sides(mine, f"the table exists, at version {head.version}")
 
 
 def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -194,10 +192,8 @@ def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Side
     fits = change.partition_by in (None, head.partition_by) and {*named} <= {*head.partition_by}
     if fits or change.initial is not None or change.repartitions or not head.schema.fields:
         return None
-    return Sides(
-        f"is partitioned by {_fields(head, change.partition_by or named)}",
-        f"the table is partitioned by {_fields(head, head.partition_by)}",
-    )
+    mine = f"is partitioned by {_fields(head, change.partition_by or named)}"
+    return Sides(mine, f"the table is partitioned by {_fields(head, head.partition_by)}")
 
 
 def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:

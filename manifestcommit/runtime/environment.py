@@ -142,11 +142,14 @@ def _author(recorded: str | None) -> Author:
         parts = frozenset(PARTS) if recorded is None else parts_of(recorded)
     except ValueError as error:
         raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
+    return limited(_runner(), parts)
+
+
+def _runner() -> Author:
     user = None  # of a container whose user has no name
     with contextlib.suppress(OSError, KeyError, ImportError):
         user = getpass.getuser()
-    who = Author(user=user, host=socket.gethostname(), program=_program(), software=WRITER)
-    return limited(who, parts)
+    return Author(user=user, host=socket.gethostname(), program=_program(), software=WRITER)
 
 
 def _program() -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -349,10 +350,7 @@ def advances_of(ranges: Ranges | None) -> tuple[Advance, ...]:
 
 def source_ranges_of(sources: Ranges | None) -> tuple[SourceRange, ...]:
     """The ranges of a file's rows, well-formed like advances. [OB8] [WM3]"""
-    return tuple(
-        SourceRange(source=advance.source, start=advance.start, end=advance.end)
-        for advance in advances_of(sources)
-    )
+    return tuple(SourceRange(**msgspec.structs.asdict(each)) for each in advances_of(sources))
 
 
 # Times and ages.
