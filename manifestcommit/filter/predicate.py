@@ -597,8 +597,7 @@ On = Sequence[str] | str | Mapping[str, str]
 
 
 class MergeKeys(NamedTuple):
-    """The columns that a merge compares. fields: of the table; names: of the source; null_safe:
-    the ids of those of which a null is equal to a null. [RC3]"""
+    """The columns of the table, and the source's `names`, that a merge compares. [RC3]"""
 
     fields: tuple[Field, ...]
     names: tuple[str, ...]

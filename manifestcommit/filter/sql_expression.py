@@ -762,8 +762,7 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
 
 
 def to_type(part: Typed, kind: Any) -> pc.Expression:
-    """The part as this type, which is at least as wide, or a narrower one that holds every value;
-    the evaluation fails where one does not fit. [RC2]"""
+    """The part as this type; the evaluation fails where a value does not fit. [RC2]"""
     if part.type == kind:
         return part.expression
     if part.type == "void":
@@ -889,8 +888,7 @@ def _alike_in_list(
 
 
 def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
-    """The members of a long list as values of the column's type, without those that no such value
-    equals; None if they are not compared that way."""
+    """A long list's members as values of the column; None: they are not compared that way."""
     found = [
         each if each.type == subject.type else _literal_as(each, subject.type) or each
         for each in members

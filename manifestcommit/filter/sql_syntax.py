@@ -274,8 +274,7 @@ def terms(node: Any) -> list[Any]:
 
 
 def conjuncts(text: str) -> list[str]:
-    """The texts of the terms of `a AND b AND …`; the text itself where it is something else, or
-    may be. For a text that has a part which only Spark reads."""
+    """The texts of the terms of `a AND b AND …`; the text itself where it may be more."""
     found, start, depth, betweens = [], 0, 0, 0
     for each in _SCAN.finditer(text):
         word = (each["word"] or "").lower()

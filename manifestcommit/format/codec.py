@@ -163,8 +163,7 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_hint(version: int, digest: str | None = None, attempt: str | None = None) -> bytes:
-    """Encode the hint: a version in decimal, the digest of its object; where a joint commit has
-    committed it as a member, also the attempt. [LY7] [MT7]"""
+    """Encode the hint. attempt: of the joint commit that committed it as a member. [LY7] [MT7]"""
     return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
 
 
@@ -279,8 +278,7 @@ def encode_task(finished: FinishedTask) -> bytes:
 
 
 def decode_task(data: bytes, of: Shape, *, name: str, job: str, task: int) -> FinishedTask:
-    """Decode the task that `job` finished, whose files have these columns, and check it as a
-    snapshot is checked; errors name the object. [AB6] [OB4]"""
+    """Decode the task that `job` finished, and check it as a snapshot is checked. [AB6] [OB4]"""
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
     if finished.task != task:
         raise damaged(name, f"it holds task {finished.task}")
@@ -336,8 +334,7 @@ def decode_json(
 
 
 def _has_few_values(raw: bytes) -> bool:
-    """Whether a document holds at most `MAX_VALUES` values. Each value follows one of these
-    characters, which texts may contain as well. [OB4]"""
+    """Whether a document holds few values: each follows one of these characters. [OB4]"""
     return len(raw) <= MAX_VALUES or sum(map(raw.count, (b",", b"[", b"{"))) < MAX_VALUES
 
 

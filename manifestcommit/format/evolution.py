@@ -297,8 +297,7 @@ def _find_member(schema: Schema, name: str) -> tuple[str, Field]:
 
 
 def _with_siblings(schema: Schema, name: str) -> tuple[str, Field, tuple[Field, ...]]:
-    """The path of a column, or of a member of a struct, and what is beside it; UsageError if there
-    is none, or it is what is in a list or map. [SC6] [SC12]"""
+    """The path of a column or a struct's member, and what is beside it. [SC6] [SC12]"""
     path, field = _find_member(schema, name)
     if field in schema.fields:
         return path, field, schema.fields

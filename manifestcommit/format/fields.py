@@ -622,8 +622,7 @@ def show_path(path: tuple[str, ...]) -> str:
 
 
 def check_schema(schema: Schema) -> None:
-    """Check that every reader can read this schema back; UnsupportedTypeError or
-    SchemaMismatchError names the column. [SC1] [SC2]"""
+    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]"""
     if not schema.fields:
         raise SchemaMismatchError("A table has at least one column; this schema has none.")
     ids: dict[int, str] = {}
@@ -743,8 +742,7 @@ def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None 
 
 
 def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
-    """The schema as `StructType.jsonValue()`: what `from_spark` read, but all nullable, as in data
-    files. physical: use the names in data files. [SC2]"""
+    """The schema as `StructType.jsonValue()`, all nullable. physical: with names in files. [SC2]"""
     return _to_struct(map(_as_in_files, schema.fields) if physical else schema.fields)
 
 

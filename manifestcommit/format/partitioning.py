@@ -75,8 +75,7 @@ PartitionColumn: TypeAlias = tuple[str, str]
 
 
 def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """The ids of the named partition columns and transforms (`day(ts)`); UsageError if one cannot
-    partition a table. [PT1] [PT4]"""
+    """The ids of these columns and transforms; UsageError if one cannot partition. [PT1] [PT4]"""
     if isinstance(names, str):
         raise UsageError(
             f"partition_by takes a list of column names, not the text {names!r}: write [{names!r}]."
@@ -406,8 +405,7 @@ class Matcher:
         return () in self._by_ids
 
     def holds(self, partition: PartitionPattern) -> bool:
-        """Whether the patterns cover this partition, given with a value for every id; one by other
-        ids, of a former partitioning, covers none. [CF9]"""
+        """Whether the patterns cover this partition; one by other ids covers none. [CF9]"""
         return any(
             tuple(partition[field_id] for field_id in ids) in values
             for ids, values in self._by_ids.items()

@@ -97,8 +97,7 @@ def known_parts(author: Author | None) -> dict[str, str]:
 
 
 def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | None:
-    """What a version with these properties records of an author: nothing where the property cannot
-    be read, since somebody wanted less than everything. [OB15]"""
+    """What a version with these properties records of an author, in doubt nothing. [OB15]"""
     if author is None:
         return None
     text = properties.get(AUTHOR_PROPERTY)

@@ -112,8 +112,7 @@ def marked_schemas(
 
 
 def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Schema:
-    """The columns in the table's order, all nullable, with their field ids. physical: with the
-    names in files, exactly the schema of data files. [SC1] [SC2]"""
+    """The table's columns, nullable. physical: exactly the schema of data files. [SC1] [SC2]"""
     return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
@@ -127,8 +126,7 @@ def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
 
 
 def footer_metadata(schema: Schema) -> dict[bytes, bytes]:
-    """The key-value metadata from which Spark restores every type of a data file. The version tells
-    it that dates and timestamps are Gregorian. [SC2]"""
+    """The metadata from which Spark restores every type of a file; dates are Gregorian. [SC2]"""
     return {
         SPARK_SCHEMA: json.dumps(to_spark(schema, physical=True), separators=(",", ":")).encode(),
         SPARK_VERSION: b"4.0.0",
@@ -350,8 +348,7 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
 
 
 def _is_valid(array: pa.Array) -> bool:
-    """Whether every text is UTF-8: Arrow trusts the maker of the array. Values that a nested array
-    hides count too, so that the answer no is not final for one."""
+    """Whether every text is UTF-8, also those that a nested array hides: Arrow trusts its maker."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -456,8 +453,7 @@ def is_binary(type: pa.DataType) -> bool:
 
 
 def _is_same_kind(source: pa.DataType, type: str) -> bool:
-    """True if a checked cast keeps every value that the target can hold. Whether it can hold a
-    value is the cast's check. Numbers are `exactly`'s."""
+    """True if a checked cast keeps every value. Numbers are `exactly`'s."""
     if type in MOMENTS and pa.types.is_timestamp(source):
         return (source.tz is None) == (type == "timestamp_ntz")
     kinds = {"string": is_text, "binary": is_binary, "date": pa.types.is_date}
@@ -564,8 +560,7 @@ def _refusal(
 
 
 def group_numbers(columns: Iterable[pa.ChunkedArray], rows: int) -> pa.DictionaryArray:
-    """For each row a number; rows have the same one where they are equal in all these columns, null
-    and null too. Its indices count the groups from 0."""
+    """For each row the number of its group, from 0: equal rows, null and null too, are one."""
     code = pa.repeat(pa.scalar(0, pa.int64()), rows)
     groups = code.dictionary_encode()
     for column in columns:

@@ -191,8 +191,7 @@ def create(
     rank: int = 0,
     constraints: Mapping[str, Constraint] | None = None,
 ) -> Snapshot:
-    """Build version 1. sources: where each begins; rank: its place among the tables of a joint
-    commit. [CM13] [WM7] [MT2] [CK1]"""
+    """Build version 1. sources: where each begins; rank: for joint commits. [CM13] [WM7] [CK1]"""
     origins = dict(sources or {})
     record = Commit(
         job=job,
@@ -272,8 +271,7 @@ def apply(
 
 
 def above_taken(head: Snapshot, taken: int) -> Snapshot:
-    """The state to build the next version on where jobs of a removed table have taken so many names
-    right above the head: these are void. [LY15]"""
+    """The state to build on where names right above the head are taken: these are void. [LY15]"""
     if not taken:
         return head
     last = head.version + taken
@@ -557,8 +555,7 @@ def _schema(head: Snapshot, change: Write) -> Schema:
 def _former_folders(
     base: Snapshot, partition_by: tuple[int, ...]
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """By what else than its partition columns the folders of the table's files were made: where
-    they become others, gc must still know its own. [GC5] [CF13]"""
+    """The columns that folders were made of before: gc must know them. [GC5] [CF13]"""
     if not base.schema.fields or base.partition_by == partition_by:
         return base.former_folders
     before = folder_columns(base.schema, base.partition_by)
@@ -798,8 +795,7 @@ def replaced(
     snapshot: Snapshot,
     conflict: ConflictChoice,
 ) -> Overwrite:
-    """What an overwrite replaces: the whole table (None), the partitions that the job writes
-    ("dynamic"), or the named partitions. [CF3] [PT3]"""
+    """What an overwrite replaces: all (None), what is written, or named partitions. [CF3] [PT3]"""
     if given == "dynamic":
         return Overwrite(dynamic=True, conflict=conflict)
     if given is None:

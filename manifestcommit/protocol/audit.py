@@ -222,8 +222,7 @@ def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
 
 
 def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
-    """Report an object that is no version of the table: a job of a removed table has left it, or a
-    job has created a number that is void. [LY15]"""
+    """Report an object that is no version: of a removed table's job, or of a void number. [LY15]"""
     text = "the table has gone past its number, and no version was built on it"
     if snapshot.table_id != head.table_id:
         text = f"it is of table {snapshot.table_id}, which was removed from this root"
@@ -253,8 +252,7 @@ def _false_records(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[VerifyFinding]:
-    """Check the totals against what the version lists, as far as references to manifests say.
-    removed: number of rows removed from each manifest. [OB2]"""
+    """Check the totals against the version. removed: rows taken from each manifest. [OB2]"""
     taken = 0
     for ref in snapshot.manifests:
         gone = removed.get(ref.path, 0)
@@ -278,8 +276,7 @@ def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[V
 
 
 def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Any commit may move a watermark forward (numbers are ordered, texts are not). Only a recorded
-    rewind or rollback may move it back or remove it. [WM4]"""
+    """Only a recorded rewind or rollback moves a watermark back or removes it. [WM4]"""
     if any(commit.operation in ("rewind", "rollback") for commit in child.commits):
         return
     for source, old in sorted(parent.watermarks.items()):
@@ -302,8 +299,7 @@ def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
 
 
 def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Each commit records what it advanced; together these are the watermarks' moves, but for what
-    a single one moves otherwise, as a rewind does. [CM24]"""
+    """What commits record that they advanced is how the watermarks moved. [CM24]"""
     if len(child.commits) == 1:
         advanced = child.commits[0].advanced.items()
         if any(child.watermarks.get(source) != end for source, (_, end) in advanced):
@@ -324,8 +320,7 @@ def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
 
 
 def _check_records(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Check that keys and jobs are carried over: only gc forgets them, and only rewinds and
-    rollbacks invalidate keys. Runs are compared as a whole. [KY1] [CM17]"""
+    """Only gc forgets keys and jobs; runs are compared as a whole. [KY1] [CM17]"""
     if any(commit.operation in ("gc", "rewind", "rollback") for commit in child.commits):
         return
     for what, old, new, runs in (

@@ -118,8 +118,7 @@ def verdict(
 
 
 def reaches_back(commit: Commit, seen: int) -> bool:
-    """Whether the commit is a rollback that restores files from before the stream began. Files of
-    later versions have been streamed already. [CF13]"""
+    """Whether the commit is a rollback that restores files from before the stream. [CF13]"""
     return commit.restored is not None and commit.restored < seen and commit.summary.files > 0
 
 

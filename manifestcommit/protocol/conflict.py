@@ -251,8 +251,7 @@ def _written(
     commits: Sequence[InterveningCommit],
     where: Sequence[PartitionPattern] | None,
 ) -> Sides | None:
-    """Another commit added to or removed from one of these partitions. One that replaces files
-    conflicts with nothing: it changes no row. [GC11] [CF15]"""
+    """Another commit added to or removed from these; a replacement changes no row. [GC11] [CF15]"""
     for winner in commits:
         commit = winner.commit
         shared = None if commit.operation == REPLACE else first_overlap(where or (), commit.touched)
@@ -563,8 +562,7 @@ FINAL = frozenset(
 
 
 def is_readable(head: Snapshot, version: int) -> bool:
-    """Whether a version is readable at this `head`: it is not expired, or it is tagged, and it is
-    no void member of a joint commit. [RD3] [MT8]"""
+    """Whether a version is readable: not expired or tagged, and not void. [RD3] [MT8]"""
     is_kept = head.expired <= version <= head.version or any(
         tag.version == version for tag in head.tags.values()
     )

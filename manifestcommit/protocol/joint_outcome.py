@@ -113,8 +113,7 @@ def _decided_attempt(snapshot: Snapshot, job: str) -> str | None:
 
 
 def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -> Snapshot:
-    """The next version as a member of a joint commit. home: the root that decides; job: the job
-    there; base: the `last_state` of what the change was applied to. [MT3]"""
+    """The next version as a member. base: the `last_state` that the change was applied to. [MT3]"""
     home_id = parse_job_id(job).table_id
     pending = Pending(home=home, table_id=home_id, job=job, attempt=attempt, base=base)
     homes = {**made.homes, home_id: HomeRecord(version=made.version, root=home)}

@@ -63,8 +63,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
         return older, range(self.expired, self.version + 1)
 
     def is_readable_at(self, head: Snapshot) -> bool:
-        """Whether all of these versions are readable at `head`: those that it has expired are
-        tagged. Counts, and does not walk the range. [GC4]"""
+        """Whether all of these are readable at `head`, without walking the range. [GC4]"""
         tagged = {tag.version for tag in head.tags.values()}
         end = min(head.expired, self.version + 1)
         kept = sum(self.expired <= version < end for version in tagged)
@@ -213,8 +212,7 @@ def job_in(name: str) -> str | None:
 
 
 def is_of_another_table(name: str, own: Collection[str]) -> bool:
-    """Whether a name belongs to another table: it lies in that table's folder, or carries its id.
-    Such an object is never this table's. [GC5] [LY6]"""
+    """Whether a name is in another table's folder, or carries its id. [GC5] [LY6]"""
     if not name.startswith(_METADATA) and inner_root(name) is not None:
         return True
     job = job_in(name)

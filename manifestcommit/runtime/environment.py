@@ -169,8 +169,7 @@ def map_concurrently(
     is_much: bool = False,
     limit: int = _AT_ONCE,
 ) -> list[_U]:
-    """Apply the work to every item, results in their order: in several threads, at most `limit`, if
-    the store is behind a network or it is much work."""
+    """Apply the work to every item, in up to `limit` threads if that pays; results in order."""
     if len(items) < 2 or not (store.is_remote or is_much):
         return [work(item) for item in items]
     threads = min(limit if store.is_remote else _AT_ONCE_HERE, len(items))
@@ -189,8 +188,7 @@ def map_in_batches(
 def prefetch(
     work: Callable[[_T], _U], items: Iterable[_T], *, threads: int, limit: int
 ) -> Iterator[tuple[_T, Future[_U]]]:
-    """Yield every item in order with its result, or raise its error, while threads work on the next
-    ones; at most `limit` are in progress or wait for their turn."""
+    """Yield every item in order with its result, while threads work on the next ones."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-ahead")
     waiting: deque[tuple[_T, Future[_U]]] = deque()
     try:
@@ -205,7 +203,6 @@ def prefetch(
 
 
 def parallel_writers(size: int) -> int:
-    """How many writers keep this machine busy, if each writes rows of so many bytes of files: where
-    they are many, each has a second thread, which encodes."""
+    """How many writers of so many bytes keep this machine busy: large ones encode in a thread."""
     cores = os.cpu_count() or 1
     return max(1, cores // 2 if size > MUCH_BYTES else cores)

@@ -8,20 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from .. import errors
 from ..display import ReprMixin, line
-from ..errors import (
-    CommitConflictError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    WatermarkError,
-    WatermarkGapError,
-    WatermarkMismatchError,
-    WatermarkOverlapError,
-)
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary, Totals, totals_of
 from ..protocol.conflict import Conflict, Violation
@@ -44,18 +32,18 @@ Kind = Literal[
     "pending",
 ]
 # the error of each kind of mismatch, what a commit would do, and what else helps
-_WATERMARK_ERRORS: dict[str, tuple[type[WatermarkError], str, str]] = {
+_WATERMARK_ERRORS: dict[str, tuple[type[errors.WatermarkError], str, str]] = {
     "gap": (
-        WatermarkGapError,
+        errors.WatermarkGapError,
         "committing would skip the rows between",
         ", or commit the rows between first",
     ),
     "overlap": (
-        WatermarkOverlapError,
+        errors.WatermarkOverlapError,
         "committing would duplicate rows",
         "; to read rows again, rewind the source and overwrite them",
     ),
-    "mismatch": (WatermarkMismatchError, "positions that are texts must be equal", ""),
+    "mismatch": (errors.WatermarkMismatchError, "positions that are texts must be equal", ""),
 }
 
 
@@ -349,22 +337,22 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "already_committed"
 
 
-def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
+def error_of(outcome: Outcome, url: str) -> errors.ManifestCommitError | None:
     """The exception for this outcome; None: it is committed. [CM10] [CF1]"""
     if outcome.committed:
         return None
     if outcome.conflict is not None:
         return _conflict_error(outcome.conflict, url)
     if outcome.kind == "key_reused":
-        return KeyReusedError(f"{url}: {outcome.reason}")
+        return errors.KeyReusedError(f"{url}: {outcome.reason}")
     if outcome.kind == "fenced":
         return fenced_error(url, outcome.job_id)
     if outcome.kind == "aborted":
-        return JobAbortedError(
+        return errors.JobAbortedError(
             f"{url}: job {outcome.job_id} was aborted and cannot commit; nothing of it is "
             "visible. Run it again."
         )
-    return OutcomeUnknownError(
+    return errors.OutcomeUnknownError(
         f"{url}: it is not known whether job {outcome.job_id} was committed: {outcome.reason}. "
         f"Nothing was deleted. Ask resolve({url!r}, {outcome.job_id!r}) before you run it again; a "
         "rerun with the same key is always safe.",
@@ -372,9 +360,9 @@ def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
     )
 
 
-def fenced_error(url: str, job: str) -> JobFencedError:
+def fenced_error(url: str, job: str) -> errors.JobFencedError:
     """The error of a job whose base version is below the fence. [CM2]"""
-    return JobFencedError(
+    return errors.JobFencedError(
         f"{url}: job {job} began before the table's fence and was not committed; nothing of it is "
         "visible. Run it again: a new job reads the table afresh. A longer grace period in gc lets "
         "longer jobs finish."
@@ -389,9 +377,8 @@ def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
     return outcome
 
 
-def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> ConstraintError:
-    """The error of rows that violate a constraint. is_new: it was to be added, and the rows are
-    those of the table. [CK2] [CK3]"""
+def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> errors.ConstraintError:
+    """The error of rows that violate a constraint. is_new: it was to be added. [CK2] [CK3]"""
     files = f", in {', '.join(found.files)}" if found.files else ""
     remedy = (
         "Nothing was committed. Correct or leave out these rows; if they are right, "
@@ -403,7 +390,7 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
             ") or delete them (Table.delete) first."
         )
     such = f", such as {'; '.join(found.examples)}" if found.examples else ""
-    return ConstraintError(
+    return errors.ConstraintError(
         f"{url}: {found.count} the constraint {found.constraint!r} ({found.condition}){such}{files}"
         f". {remedy}",
         constraint=found.constraint,
@@ -412,7 +399,7 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
     )
 
 
-def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
+def _conflict_error(conflict: Conflict, url: str) -> errors.ManifestCommitError:
     if conflict.violation is not None:
         return constraint_error(url, conflict.violation)
     mismatch = conflict.mismatch
@@ -422,7 +409,7 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             rerun = ""  # no rerun helps, and `winner` says what does
         elif conflict.rule == "table_exists":
             rerun = " Give mode='append' to add to it."
-        return CommitConflictError(
+        return errors.CommitConflictError(
             f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
             f"Nothing of it was committed.{rerun}",
             rule=conflict.rule,

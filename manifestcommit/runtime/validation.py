@@ -360,8 +360,7 @@ _AGE = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
 def to_datetime(micros: int) -> dt.datetime:
-    """Microseconds since the epoch as an aware datetime in UTC, or the first or the last one: the
-    end of a tag may lie beyond Python's last year."""
+    """An aware datetime in UTC, at most the last one: the end of a tag may be later."""
     try:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
     except OverflowError:
