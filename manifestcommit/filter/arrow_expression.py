@@ -52,15 +52,8 @@ _COMPARISONS: dict[str, Op] = {
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 100  # of nested calls, except one long chain of `&` or `|`
 _MAX_TEXT = 300
-_UNREADABLE = (
-    pa.ArrowException,
-    struct.error,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-)
+_ODD = (pa.ArrowException, struct.error, ValueError, LookupError, TypeError, AttributeError)
+_UNREADABLE = (*_ODD, NotImplementedError)
 
 
 def parse_expression(

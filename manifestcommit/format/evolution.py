@@ -61,9 +61,8 @@ class Draft:
         # by parent; a dict keeps the order and deletes in one step
         self._members: dict[int, dict[int, None]] = {_TABLE: {}}
         self._parents: dict[int, int] = {}
-        self._names: dict[int, dict[str, int]] = {}
-        self._retired = list(schema.retired)
-        self._retired_lower = {name.lower() for name in schema.retired}
+        self._names: dict[tuple[int, str], int] = {}  # by parent and name in lower case
+        self._retired = {name.lower(): name for name in schema.retired}
         for field in schema.fields:
             self._take(field, _TABLE)
 
@@ -82,7 +81,7 @@ class Draft:
         if parent is not None and not isinstance(self.find(parent, column).type, StructType):
             raise SchemaConflict(f"the column {column!r} cannot be added, its parent is no struct")
         home = _TABLE if parent is None else parent
-        twin = self._sibling(home, field.name)
+        twin = self._names.get((home, field.name.lower()))
         if twin == field.id and self._built(twin) == field:
             return
         if twin is not None:
@@ -90,18 +89,17 @@ class Draft:
                 f"a column {self._fields[twin].name!r} was added meanwhile; {column!r} "
                 "differs from it"
             )
-        if home == _TABLE and field.file_name.lower() in self._retired_lower:
+        if home == _TABLE and field.file_name.lower() in self._retired:
             raise SchemaConflict(f"a column {field.file_name!r} was added and dropped meanwhile")
         self._take(field, home)
-        self._names[home][field.name.lower()] = field.id
 
     def rename(self, field: Field, to: str) -> None:
         """Rename the column, whose name in files stays, or the member."""
         home = self._parents[field.id]
-        if self._sibling(home, to) not in (None, field.id):
+        if self._names.get((home, to.lower())) not in (None, field.id):
             raise SchemaConflict(f"another column is called {to!r} meanwhile")
-        del self._names[home][field.name.lower()]
-        self._names[home][to.lower()] = field.id
+        del self._names[home, field.name.lower()]
+        self._names[home, to.lower()] = field.id
         stays = home == _TABLE and to != field.file_name
         physical = field.file_name if stays else None  # a member is called in files as it is
         metadata = rename_metadata(field.metadata, field.name, to)
@@ -110,18 +108,16 @@ class Draft:
     def drop(self, field: Field) -> None:
         """Drop the column and retire its name in files."""
         home = self._parents[field.id]
-        if self._sibling(home, field.name) == field.id:
-            del self._names[home][field.name.lower()]
         del self._members[home][field.id]
         self._forget(field.id)
         if home == _TABLE:
-            self._retired.append(field.file_name)
-            self._retired_lower.add(field.file_name.lower())
+            self._retired[field.file_name.lower()] = field.file_name
 
     def schema(self) -> Schema:
         """The schema with all changes."""
         fields = tuple(self._built(id) for id in self._members[_TABLE])
-        return msgspec.structs.replace(self._base, fields=fields, retired=tuple(self._retired))
+        retired = tuple(self._retired.values())
+        return msgspec.structs.replace(self._base, fields=fields, retired=retired)
 
     def _take(self, field: Field, parent: int) -> None:
         if field.id in self._fields:
@@ -129,9 +125,9 @@ class Draft:
                 f"the field id {field.id} of {field.name!r} was given to "
                 f"{self._fields[field.id].name!r} meanwhile"
             )
-        self._fields[field.id] = field
-        self._parents[field.id] = parent
+        self._fields[field.id], self._parents[field.id] = field, parent
         self._members[parent][field.id] = None
+        self._names[parent, field.name.lower()] = field.id
         if not isinstance(field.type, str):
             self._members[field.id] = {}
             for member in members(field.type):
@@ -140,13 +136,7 @@ class Draft:
     def _forget(self, id: int) -> None:
         for member in self._members.pop(id, {}):
             self._forget(member)
-        del self._fields[id], self._parents[id]
-        self._names.pop(id, None)
-
-    def _sibling(self, home: int, name: str) -> int | None:
-        if home not in self._names:
-            self._names[home] = {self._fields[id].name.lower(): id for id in self._members[home]}
-        return self._names[home].get(name.lower())
+        self._names.pop((self._parents.pop(id), self._fields.pop(id).name.lower()), None)
 
     def _built(self, id: int) -> Field:
         field = self._fields[id]

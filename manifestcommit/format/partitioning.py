@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from ..errors import UsageError
+from . import transforms
 from .evolution import find_column
 from .fields import (
     INTEGERS,
@@ -29,16 +30,6 @@ from .fields import (
     is_exact,
     shown,
     type_text,
-)
-from .transforms import (
-    CALENDAR,
-    TEXTS,
-    calendar_text,
-    calendar_value,
-    of_column,
-    parse_call,
-    partition_fields,
-    text_type,
 )
 from .values import decode, encode, integer_range
 
@@ -64,7 +55,7 @@ _TEXTS = {
     **dict.fromkeys(MOMENTS, re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
     "string": re.compile(r".+", re.DOTALL),
     "binary": re.compile(rf"(?:{_B}{_B}{_B}{_B})*(?:{_B}{_B}==|{_B}{_B}{_B}=)?"),
-    **TEXTS,
+    **transforms.TEXTS,
 }
 
 
@@ -83,11 +74,11 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     ids: list[int] = []
     for name in names:
         exact = any(field.name == name for field in schema.fields)
-        call = None if exact or not isinstance(name, str) else parse_call(name)
+        call = None if exact or not isinstance(name, str) else transforms.parse_call(name)
         if call is not None:
             function, width, column = call
             field = find_column(schema, column, "partition_by: the table")
-            ids.append(of_column(field, function, width).id)
+            ids.append(transforms.of_column(field, function, width).id)
             continue
         field = find_column(schema, str(name), "partition_by: the table")
         if not is_exact(field.type) or field.type == "binary":
@@ -108,7 +99,7 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
 def _check_distinct(schema: Schema, ids: Sequence[int]) -> None:
     """UsageError where two partition columns would make folders of one name."""
     names: set[str] = set()
-    for field in partition_fields(schema, ids):
+    for field in transforms.partition_fields(schema, ids):
         if field.file_name.lower() in names:
             raise UsageError(
                 f"partition_by: two of its columns or transforms are called {field.name!r} in the "
@@ -121,19 +112,19 @@ def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValu
     """The Hive-style folders of a partition, "" or "a=1/b=2/": always a safe relative path. Null
     and "" become __HIVE_DEFAULT_PARTITION__, timestamps are in UTC, and a component over 200 bytes
     is cut and ends with a hash of the whole. [PT2]"""
-    fields = partition_fields(schema, partition_by)
+    fields = transforms.partition_fields(schema, partition_by)
     return "".join(f"{_component(*pair)}/" for pair in zip(fields, values, strict=True))
 
 
 def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[PartitionColumn, ...]:
     """The columns that the table's folders are made of, outermost first. [PT2]"""
-    fields = partition_fields(schema, partition_by)
-    return tuple((field.file_name, type_text(text_type(field))) for field in fields)
+    fields = transforms.partition_fields(schema, partition_by)
+    return tuple((field.file_name, type_text(transforms.text_type(field))) for field in fields)
 
 
 def is_folder_column(name: str, type: str) -> bool:
     """Whether a column of this name and type may make folders. [PT1]"""
-    return bool(name) and (is_exact(type) or type in CALENDAR)
+    return bool(name) and (is_exact(type) or type in transforms.CALENDAR)
 
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
@@ -149,14 +140,14 @@ def parse_static(
     """The partitions that an overwrite names, by field id; UsageError if a value is ambiguous.
     overwrite: column name -> a Python value, its text, or None for null. The text of a timestamp
     has its zone. [PT3]"""
-    columns = Schema(fields=partition_fields(schema, partition_by))
+    columns = Schema(fields=transforms.partition_fields(schema, partition_by))
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
         field = find_column(columns, str(name), "overwrite: the partitioning")
         if field.id in static:
             raise UsageError(f"overwrite names the column {field.name!r} twice.")
         try:
-            static[field.id] = _parse(value, text_type(field))
+            static[field.id] = _parse(value, transforms.text_type(field))
         except UsageError as error:
             raise UsageError(f"overwrite, column {field.name!r}: {error}") from error
     return static
@@ -166,8 +157,8 @@ def value_text(value: WireValue, type: FieldType) -> str:
     """A partition value as folders and messages show it. type: as `text_type` says."""
     if value is None:
         return "null"
-    if type in CALENDAR and isinstance(value, int) and isinstance(type, str):
-        return calendar_text(value, type)
+    if type in transforms.CALENDAR and isinstance(value, int) and isinstance(type, str):
+        return transforms.calendar_text(value, type)
     if isinstance(value, bool):
         return "true" if value else "false"
     if type in MOMENTS:
@@ -182,7 +173,7 @@ def value_text(value: WireValue, type: FieldType) -> str:
 def _component(field: Field, value: WireValue) -> str:
     text = NULL_FOLDER
     if value is not None and value != "":
-        text = value_text(value, text_type(field)).translate(_ESCAPED)
+        text = value_text(value, transforms.text_type(field)).translate(_ESCAPED)
     component = _start(field.file_name) + text
     data = component.encode()
     if len(data) <= MAX_COMPONENT_BYTES:
@@ -226,8 +217,8 @@ def _texts(type: str) -> re.Pattern[str]:
 
 
 def _parse(value: Any, type: FieldType) -> WireValue:
-    if isinstance(type, str) and type in CALENDAR:
-        number = calendar_value(value.strip(), type) if isinstance(value, str) else value
+    if isinstance(type, str) and type in transforms.CALENDAR:
+        number = transforms.calendar_value(value.strip(), type) if isinstance(value, str) else value
         if number is None and value is not None:
             raise UsageError(f"{shown(value)} is no {type} as its folders write it.")
         return encode(number, "integer")
@@ -354,9 +345,9 @@ def touch_texts(schema: Schema, touch: PartitionPattern) -> list[str]:
     for id, value in touch.items():
         name, text = str(id), "null" if value is None else str(value)
         with suppress(ValueError):
-            (field,) = partition_fields(schema, (id,))
+            (field,) = transforms.partition_fields(schema, (id,))
             name = field.name
-            text = value_text(value, text_type(field)) if id > MAX_FIELD_ID else text
+            text = value_text(value, transforms.text_type(field)) if id > MAX_FIELD_ID else text
         texts.append(f"{name}={text}")
     return texts
 

@@ -379,15 +379,9 @@ def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
 
 
 def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
-    return msgspec.structs.replace(
-        summary,
-        files=gained.files,
-        rows=gained.rows,
-        bytes=gained.bytes,
-        removed_files=taken.files,
-        removed_rows=taken.rows,
-        removed_bytes=taken.bytes,
-    )
+    counts = {what: getattr(gained, what) for what in ("files", "rows", "bytes")}
+    counts |= {f"removed_{what}": getattr(taken, what) for what in ("files", "rows", "bytes")}
+    return msgspec.structs.replace(summary, **counts)
 
 
 def _forgotten(head: Snapshot, change: Rewind) -> dict[str, tuple[tuple[int, Position], ...]]:

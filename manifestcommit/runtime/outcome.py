@@ -19,18 +19,9 @@ from ..store import Store
 
 Phase = Literal["both", "first", "second"]
 _NO_SUMMARY = Summary()
-Kind = Literal[
-    "committed",
-    "already_committed",
-    "conflict",
-    "key_reused",
-    "fenced",
-    "aborted",
-    "unknown",
-    "unchanged",
-    "planned",
-    "pending",
-]
+_Held = Literal["committed", "already_committed", "unchanged", "planned", "pending"]
+_Refused = Literal["conflict", "key_reused", "fenced", "aborted", "unknown"]
+Kind = Literal[_Held, _Refused]
 # the error of each kind of mismatch, what a commit would do, and what else helps
 _WATERMARK_ERRORS: dict[str, tuple[type[errors.WatermarkError], str, str]] = {
     "gap": (
