@@ -604,6 +604,8 @@ def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
 def with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
     """The field with another id, which is drawn before those of what is inside. [SC1]"""
     id = draw()
+    if isinstance(field.type, str):
+        return msgspec.structs.replace(field, id=id)
     inside = [with_new_ids(member, draw) for member in members(field.type)]
     return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
 

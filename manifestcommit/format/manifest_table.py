@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -82,11 +81,16 @@ def check_values(entries: Sequence[Entry], of: Shape) -> None:
 
 
 def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
-    columns: dict[str, pa.Array] = {}
-    own = {"added": lambda entry: entry.added or None, "sources": _sources_out, "extra": _extra_out}
-    for name, kind in FIXED:
-        value = own.get(name, attrgetter(name))
-        columns[name] = pa.array([value(entry) for entry in entries], kind)
+    columns: dict[str, pa.Array] = {
+        "path": pa.array([entry.path for entry in entries], pa.string()),
+        "rows": pa.array([entry.rows for entry in entries], pa.int64()),
+        "bytes": pa.array([entry.bytes for entry in entries], pa.int64()),
+        "digest": pa.array([entry.digest for entry in entries], pa.string()),
+        "added": pa.array([entry.added or None for entry in entries], pa.int64()),
+        "job": pa.array([entry.job for entry in entries], pa.string()),
+        "sources": pa.array([_sources_out(entry) for entry in entries], _SOURCES),
+        "extra": pa.array([_extra_out(entry) for entry in entries], pa.string()),
+    }
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
         columns[name] = pa.array([msgspec.to_builtins(each.footer) for each in entries], kind)
@@ -496,8 +500,10 @@ def footers_in(table: pa.Table) -> list[FooterRef | None]:
 
 
 def _sources_out(entry: Entry) -> list[tuple[str, bytes, bytes]] | None:
+    if not entry.sources:
+        return None
     json = msgspec.json.encode
-    return [(r.source, json(r.start), json(r.end)) for r in entry.sources] or None
+    return [(r.source, json(r.start), json(r.end)) for r in entry.sources]
 
 
 def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -752,16 +753,17 @@ def _fits(value: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
-def _float_wire(value: Any, form: str = "<d") -> WireValue:
+def _float_wire(value: Any, is_single: bool = False) -> WireValue:
     if not isinstance(value, (int, float)):
         return None
     try:
-        if isinstance(value, int) and int(float(value)) != value:
+        number = float(value)
+        if isinstance(value, int) and int(number) != value:
             return None
-        number: float = struct.unpack(form, struct.pack(form, value))[0]
+        number = struct.unpack("<f", struct.pack("<f", number))[0] if is_single else number
     except OverflowError:
         return None
-    return _NO_NUMBERS.get(str(number), number)
+    return number if math.isfinite(number) else _NO_NUMBERS[str(number)]
 
 
 def _float(wire: Any) -> float:
@@ -845,7 +847,7 @@ def _whole_micros(value: Any, span: timedelta) -> int | None:
 
 
 _ENCODERS: dict[str, Callable[[Any], WireValue]] = {
-    "float": partial(_float_wire, form="<f"),
+    "float": partial(_float_wire, is_single=True),
     "double": _float_wire,
     "binary": _binary_wire,
     "date": _date_wire,
