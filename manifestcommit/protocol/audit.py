@@ -371,7 +371,8 @@ def _objection(snapshot: Snapshot, commit: Commit) -> str | None:
     if job.birth > max(snapshot.version - 1, 1):
         return f"it carries job {commit.job}, which began at or after it"
     if not commit.commit_id.startswith(commit.job):
-        return f"the commit of job {commit.job} has the id {commit.commit_id!r}, not that job's"
+        of = f"the commit of job {commit.job} has the id"
+        return f"{of} {commit.commit_id!r}, which is not that job's"
     if snapshot.recent_jobs.get(commit.job) != snapshot.version:
         return f"it carries job {commit.job}, and does not record that job as committed by it"
     return None
