@@ -56,8 +56,7 @@ from .format.change import (
     find_mismatch,
 )
 from .format.entries import MAX_SOURCES, Entry
-from .format.evolution import assign_new_ids
-from .format.fields import NO_COLUMNS, Schema, arrow_marks, relaxed
+from .format.fields import NO_COLUMNS, Schema, arrow_marks, assign_new_ids, relaxed
 from .format.partitioning import PartitionPattern, bounded
 from .format.snapshot import TogetherJob
 from .log import export_hook

@@ -41,8 +41,7 @@ from ..format.change import (
     Write,
 )
 from ..format.entries import ManifestRef
-from ..format.evolution import assign_new_ids
-from ..format.fields import Schema, relaxed
+from ..format.fields import Schema, assign_new_ids, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
 from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
 from ..log.table_context import (

@@ -52,27 +52,16 @@ _COMPARISONS: dict[str, Op] = {
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 100  # of nested calls, except one long chain of `&` or `|`
 _MAX_TEXT = 300
-_UNREADABLE = (
-    pa.ArrowException,
-    struct.error,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-)
+_ODD = (pa.ArrowException, struct.error, ValueError, LookupError, TypeError, AttributeError)
+_UNREADABLE = (*_ODD, NotImplementedError)
 
 
 def parse_expression(
     expression: Any, schema: pa.Schema, argument: str = "the condition"
 ) -> Predicate:
     """Parse a pyarrow expression into a predicate, for either order of NaN, over tables of this
-    schema. [RD7]
-
-    A part that cannot be translated becomes `Unknown`, never an error, with one exception:
-    UsageError, with the name of the argument, if `expression` is not a pyarrow expression, or names
-    a column that the schema does not have. The cost is linear in the expression's size.
-    """
+    schema. A part that cannot be translated becomes `Unknown`; UsageError only for what is no
+    pyarrow expression, or names a column that the schema does not have. [RD7]"""
     if not isinstance(expression, pc.Expression):
         raise UsageError(
             f"{argument} has to be a pyarrow expression, such as pyarrow.compute.field('day') == "
@@ -80,7 +69,7 @@ def parse_expression(
             f"pyspark.sql.functions.expr(\"day = '2013-01-02'\"), not {type(expression).__name__}."
         )
     try:
-        tree = _tree(expression)
+        tree, _ = _parsed(expression)
     except _UNREADABLE as error:
         text = expression_text(expression)
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
@@ -92,19 +81,15 @@ def parse_expression(
 def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
     """Every column that a pyarrow expression names; None if its form is unknown."""
     try:
-        return frozenset(
-            node.path for node in _nodes(_tree(expression)) if isinstance(node, _Column)
-        )
+        nodes = _nodes(_parsed(expression)[0])
+        return frozenset(node.path for node in nodes if isinstance(node, _Column))
     except _UNREADABLE:
         return None
 
 
 def spark_order(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
     """The same condition with Spark's order of floats: NaN equals itself and is above every other
-    number, while Arrow's is neither above nor equal to anything. [RD7]
-
-    An expression of an unknown form stays as it is.
-    """
+    number. An expression of an unknown form stays as it is. [RD7]"""
     try:
         tree, held = _parsed(expression)
         if not any(_is_float(node, schema) for node in _nodes(tree)):
@@ -144,7 +129,7 @@ def expression_text(expression: pc.Expression) -> str:
 def spell(expression: pc.Expression) -> str:
     """The expression as text, equal for equal ones. Its own text omits parts of long lists."""
     try:
-        return _spelled(_tree(expression))
+        return _spelled(_parsed(expression)[0])
     except _UNREADABLE:
         return expression_text(expression)
 
@@ -183,10 +168,6 @@ class _Call(NamedTuple):
 
 
 _Node: TypeAlias = _Column | _Literal | _Call
-
-
-def _tree(expression: Any) -> _Node:
-    return _parsed(expression)[0]
 
 
 def _parsed(expression: Any) -> tuple[_Node, pa.RecordBatch]:
@@ -267,44 +248,29 @@ def _marks(node: _Node) -> Iterator[tuple[str, str]]:
 
 
 def _metadata(message: bytes) -> list[tuple[str, str]]:
-    """The key-value pairs of an encapsulated Arrow schema message, in order. pyarrow's dict would
-    lose repeated keys.
-
-    The message is a flatbuffer (Arrow's format/Message.fbs and Schema.fbs); struct.error if it is
-    truncated.
-    """
+    """The key-value pairs of an encapsulated Arrow schema message, in order: pyarrow's dict would
+    lose repeated keys. A flatbuffer (Arrow's format/Message.fbs and Schema.fbs); struct.error if it
+    is truncated."""
     flat = message[8:]  # after the continuation mark and the size
-    root = _follow(flat, 0)
-    schema = _follow(flat, _slot(flat, root, 2))
-    vector = _follow(flat, _slot(flat, schema, 2))
-    (count,) = struct.unpack_from("<I", flat, vector)
-    pairs = (_follow(flat, vector + 4 + 4 * index) for index in range(count))
-    return [
-        (_string(flat, _slot(flat, pair, 0)), _string(flat, _slot(flat, pair, 1))) for pair in pairs
-    ]
 
+    def read(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, flat, at)[0])
 
-def _follow(flat: bytes, at: int) -> int:
-    (offset,) = struct.unpack_from("<I", flat, at)
-    return int(at + offset)
+    def slot(table: int, number: int) -> int:
+        """What a flatbuffer table's field refers to."""
+        fields, place = table - read("<i", table), 4 + 2 * number
+        offset = read("<H", fields + place) if place < read("<H", fields) else 0
+        if not offset:
+            raise LookupError("an expression without its tree")
+        return table + offset + read("<I", table + offset)
 
+    def text(at: int) -> str:
+        return flat[at + 4 : at + 4 + read("<I", at)].decode()
 
-def _slot(flat: bytes, table: int, number: int) -> int:
-    """The position of a flatbuffer table's field; LookupError if the table does not have it."""
-    (back,) = struct.unpack_from("<i", flat, table)
-    (size,) = struct.unpack_from("<H", flat, table - back)
-    offset = 0
-    if 4 + 2 * number < size:
-        (offset,) = struct.unpack_from("<H", flat, table - back + 4 + 2 * number)
-    if not offset:
-        raise LookupError("an expression without its tree")
-    return int(table + offset)
-
-
-def _string(flat: bytes, at: int) -> str:
-    start = _follow(flat, at)
-    (size,) = struct.unpack_from("<I", flat, start)
-    return flat[start + 4 : start + 4 + size].decode()
+    vector = slot(slot(read("<I", 0), 2), 2)
+    places = [vector + 4 + 4 * index for index in range(read("<I", vector))]
+    pairs = [at + read("<I", at) for at in places]
+    return [(text(slot(pair, 0)), text(slot(pair, 1))) for pair in pairs]
 
 
 # --- Names ----------------------------------------------------------------------------------------
@@ -356,17 +322,14 @@ def _type_at(path: ColumnPath, schema: pa.Schema) -> pa.DataType | None:
             return None
         kind = matching[0].type
         members = kind if pa.types.is_struct(kind) else ()
-    return (
-        kind.value_type
-        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
-        else kind
-    )
+    is_encoded = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    return kind.value_type if is_encoded else kind
 
 
 # --- Meaning --------------------------------------------------------------------------------------
 
 
-class _UnclearError(Exception):
+class _UnclearError(ValueError):
     """A part without a certain meaning: the nearest boolean around it becomes Unknown."""
 
 
@@ -382,14 +345,7 @@ class _Translation:
             if depth > _MAX_DEPTH:
                 raise _UnclearError("calls nested too deeply")
             return self._boolean(node, depth)
-        except (
-            _UnclearError,
-            pa.ArrowException,
-            ValueError,
-            TypeError,
-            LookupError,
-            OverflowError,
-        ) as error:
+        except (pa.ArrowException, ValueError, TypeError, LookupError, OverflowError) as error:
             return Unknown(why=str(error) or type(error).__name__)
 
     def _boolean(self, node: _Node, depth: int) -> Predicate:
@@ -507,7 +463,7 @@ def _ordered(node: _Node, schema: pa.Schema) -> _Node:
             if nan is None or other_nan is None:
                 return node
             equal = node._replace(name="equal")
-            same = _or(equal, _joined("and_kleene", [nan, other_nan]))
+            same = _joined("or_kleene", [equal, _joined("and_kleene", [nan, other_nan])])
             return same if node.name == "equal" else _Call("invert", [same])
         case _ if nan is None:
             return node
@@ -515,7 +471,7 @@ def _ordered(node: _Node, schema: pa.Schema) -> _Node:
             nan = _joined("and_kleene", [nan, _Call("invert", [other_nan])])
         case _ if not isinstance(right, _Literal):  # the comparison with null is null
             nan = _joined("and_kleene", [nan, _Call("is_valid", [right])])
-    return _or(node, nan)
+    return _joined("or_kleene", [node, nan])
 
 
 def _when_nan(node: _Node, schema: pa.Schema) -> _Node | None:
@@ -539,10 +495,6 @@ def _is_float(node: _Node, schema: pa.Schema) -> bool:
     return kind is not None and bool(pa.types.is_floating(kind))
 
 
-def _or(left: _Node, right: _Node) -> _Node:
-    return _joined("or_kleene", [left, right])
-
-
 def _joined(name: str, terms: Sequence[_Node]) -> _Node:
     return functools.reduce(lambda left, right: _Call(name, [left, right]), terms)
 
@@ -551,11 +503,8 @@ def _joined(name: str, terms: Sequence[_Node]) -> _Node:
 
 
 def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
-    """The value that Arrow compares a column of this type with; _UnclearError if Arrow casts by
-    rules of its own.
-
-    Numbers keep their type unless the column's type holds them exactly.
-    """
+    """The value that Arrow compares a column of this type with: a number keeps its type unless the
+    column's holds it. _UnclearError if Arrow casts by rules of its own."""
     t, given = pa.types, scalar.type
     if not scalar.is_valid:
         return None
@@ -565,9 +514,7 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return _number(scalar, kind)
     if any(same(given) and same(kind) for same in (t.is_boolean, is_text, is_binary)):
         return scalar.as_py()
-    if (t.is_date32(given) or t.is_timestamp(given)) and (
-        t.is_date32(kind) or t.is_timestamp(kind)
-    ):
+    if all(t.is_date32(each) or t.is_timestamp(each) for each in (given, kind)):
         return _moment(scalar, kind)
     if t.is_duration(given) and t.is_duration(kind):
         return timedelta(microseconds=scalar.cast(pa.duration("us")).value)

@@ -16,7 +16,7 @@ in its place makes true. Operators that test for null take a column, never a pre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
@@ -50,6 +50,12 @@ from ..format.values import after_prefix, arrow_type, decode, from_array
 
 ColumnPath: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_Number: TypeAlias = int | float | Decimal
+_LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
+# the least and the greatest value; None: unknown; False: no value at all
+_Ends = tuple[Any, Any] | None | bool
 
 
 class And(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -123,12 +129,8 @@ Predicate: TypeAlias = And | Or | Not | _OfColumn | Constant | Unknown
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBounds:
     """The statistics of one column in N files. Every array has N values, and a null means unknown.
-
-    min, max: typed like the column; every value that is neither null nor NaN is between them.
-    They need not occur in the file, so a truncated bound needs no mark. nulls: rows in which the
-    column, or a struct around it, is null. nans: rows with NaN; None: it has none. For a partition
-    value v: min = max = v, nulls 0; for a null partition value: min, max null, nulls = rows.
-    """
+    min, max: typed like the column, around every value that is neither null nor NaN. nulls: rows in
+    which the column, or a struct around it, is null. nans: rows with NaN; None: it has none."""
 
     min: pa.Array
     max: pa.Array
@@ -172,11 +174,8 @@ def is_understood(predicate: Predicate) -> bool:
 
 
 def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
-    """Return a mask: true for every file that may hold a row for which the predicate is true, by
-    Arrow's or Spark's rules. [RD6]
-
-    The mask has no nulls. False is a proof. It is always false for a file without rows.
-    """
+    """Return a mask without nulls: true for every file that may hold a row for which the predicate
+    is true, by Arrow's or Spark's rules. False is a proof. [RD6]"""
     rows = source.rows
     has_rows = _possible(pc.greater(rows, 0))
     return pc.and_(_outcomes(predicate, _Files(source, rows)).true, has_rows)
@@ -240,36 +239,21 @@ def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
     match node:
         case And(args=args):
             parts = [_outcomes(arg, files) for arg in args]
-            return _Outcomes(
-                _every((p.true for p in parts), files), _some((p.false for p in parts), files)
-            )
+            true = reduce(pc.and_, (part.true for part in parts), files.all(True))
+            return _Outcomes(true, reduce(pc.or_, (p.false for p in parts), files.all(False)))
         case Or(args=args):
             parts = [_outcomes(arg, files) for arg in args]
-            return _Outcomes(
-                _some((p.true for p in parts), files), _every((p.false for p in parts), files)
-            )
+            true = reduce(pc.or_, (part.true for part in parts), files.all(False))
+            return _Outcomes(true, reduce(pc.and_, (p.false for p in parts), files.all(True)))
         case Not(arg=arg):
             inner = _outcomes(arg, files)
             return _Outcomes(inner.false, inner.true)
         case Constant(value=value):
             return _Outcomes(files.all(value is True), files.all(value is False))
-        case Unknown():
-            return _Outcomes(files.all(True), files.all(True))
-        case _:
-            facts = files.facts(node.column)
-            return (
-                _Outcomes(files.all(True), files.all(True))
-                if facts is None
-                else _leaf(node, facts, files)
-            )
-
-
-def _every(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
-    return reduce(pc.and_, masks, files.all(True))
-
-
-def _some(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
-    return reduce(pc.or_, masks, files.all(False))
+    facts = None if isinstance(node, Unknown) else files.facts(node.column)
+    if facts is None or isinstance(node, Unknown):
+        return _Outcomes(files.all(True), files.all(True))
+    return _leaf(node, facts, files)
 
 
 def _leaf(node: _OfColumn, facts: _Facts, files: _Files) -> _Outcomes:
@@ -336,8 +320,7 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
 
 
 def _ranges(values: Sequence[Any], kind: pa.DataType) -> list[tuple[Any, Any]] | None:
-    """The span of each value, as `_span` has it, in order; None if the comparison with one is
-    uncertain."""
+    """The span of each value, as `_span` has it, in order; None if one is uncertain."""
     plain = _plain(kind)
     # in a list, Arrow tells 0.0 from -0.0: no file surely holds one
     zero = (-math.ulp(0.0), math.ulp(0.0)) if pa.types.is_floating(kind) else None
@@ -385,12 +368,6 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
     return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
 
 
-_EPOCH = datetime(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
-_Number: TypeAlias = int | float | Decimal
-_LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
-
-
 def _plain(kind: pa.DataType) -> pa.DataType | None:
     """The type in which bounds of this type are compared; None: they are not compared at all."""
     t = pa.types
@@ -415,8 +392,7 @@ def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
 
 
 def _span(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """A range, in the column's plain type, that holds the literal under every engine's cast; None
-    if its comparison is uncertain."""
+    """A range, in the plain type, that holds the literal under every engine's cast, or None."""
     plain = _plain(kind)
     ends = None if plain is None else ends_of(value, kind)
     if ends is None:
@@ -433,12 +409,13 @@ def ends_of(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
     if t.is_boolean(kind):
         return (int(value), int(value)) if isinstance(value, bool) else None
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        if not isinstance(value, int) and not (
-            value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
-        ):
-            return (
-                (value, value) if t.is_floating(kind) and value in (math.inf, -math.inf) else None
-            )
+        if isinstance(value, Decimal):
+            is_finite = value.is_finite()
+        else:
+            is_finite = isinstance(value, int) or math.isfinite(value)
+        if not is_finite:
+            is_end = t.is_floating(kind) and value in (math.inf, -math.inf)
+            return (value, value) if is_end else None
         if t.is_integer(kind):
             return _integer_ends(value)
         if t.is_floating(kind):
@@ -470,10 +447,8 @@ def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] 
         return None
     step = Decimal(1).scaleb(-kind.scale)
     try:
-        return (
-            Decimal(low).quantize(step, rounding=ROUND_FLOOR, context=WIDE),
-            Decimal(high).quantize(step, rounding=ROUND_CEILING, context=WIDE),
-        )
+        floor = Decimal(low).quantize(step, rounding=ROUND_FLOOR, context=WIDE)
+        return floor, Decimal(high).quantize(step, rounding=ROUND_CEILING, context=WIDE)
     except InvalidOperation:
         return None
 
@@ -489,16 +464,12 @@ def _one_decimal(values: Sequence[Any], kind: pa.DataType) -> bool:
     decimals = [v for v in values if isinstance(v, Decimal)]
     if not decimals or not all(v.is_finite() for v in decimals):
         return not decimals
-    whole, scale = (
-        (kind.precision - kind.scale, kind.scale)
-        if pa.types.is_decimal(kind)
-        else (_LONG_DIGITS, 0)
-    )
+    whole, scale = _LONG_DIGITS, 0
+    if pa.types.is_decimal(kind):
+        whole, scale = kind.precision - kind.scale, kind.scale
     whole = max(whole, *(v.adjusted() + 1 for v in decimals))
-    return all(
-        _fits(v, whole, max(scale, *(-int(w.as_tuple().exponent) for w in decimals)))
-        for v in decimals
-    )
+    scale = max(scale, *(-int(v.as_tuple().exponent) for v in decimals))
+    return all(_fits(v, whole, scale) for v in decimals)
 
 
 def _around(value: float) -> tuple[float, float]:
@@ -528,13 +499,9 @@ _EVERYTHING: tuple[PartitionPattern, ...] = ({},)
 def partitions_of(
     predicate: Predicate, schema: Schema, partition_by: Sequence[int]
 ) -> tuple[PartitionPattern, ...]:
-    """Patterns that cover every partition in which a row can make the predicate true; no pattern:
-    no row can. [CF16]
-
-    They follow from equality, membership and null tests of partition columns; `{}`, the whole
-    table, if these say nothing. Of transforms say something only predicates to which
-    `filter.transforms` added it.
-    """
+    """Patterns that cover every partition in which a row can make the predicate true: by equality,
+    membership and null tests of partition columns, and of transforms where `filter.transforms`
+    added these; `{}`, the whole table, if these say nothing. [CF16]"""
     columns = {
         virtual_name(field.id) if field.id > MAX_FIELD_ID else field.name: field
         for field in partition_fields(schema, partition_by)
@@ -630,8 +597,7 @@ On = Sequence[str] | str | Mapping[str, str]
 
 
 class MergeKeys(NamedTuple):
-    """The columns that a merge compares. fields: of the table; names: of the source; null_safe:
-    the ids of those of which a null is equal to a null. [RC3]"""
+    """The columns of the table, and the source's `names`, that a merge compares. [RC3]"""
 
     fields: tuple[Field, ...]
     names: tuple[str, ...]
@@ -680,10 +646,7 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
 
 def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int]) -> Predicate:
     """A predicate that is true of every row with the key of a row in these files, by their bounds
-    and partitions. [RC3]
-
-    partition_by: of the files, not of the table. A null equals nothing, or a null.
-    """
+    and their partitions, `partition_by`. A null equals nothing, or a null. [RC3]"""
     fields = keys.fields
     spans = [[_key_span(field, entry, partition_by) for field in fields] for entry in files]
     if len(spans) > MAX_FILES:
@@ -700,20 +663,10 @@ def partitions_of_keys(
     """The partitions that may hold a key of these files. table_by: the table's. [CF16]"""
     ids = {field.id for field in keys.fields}
     told = [each for each in table_by if each & MAX_FIELD_ID in ids and each in partition_by]
-    rows = [
-        {field_id: entry.partition[list(partition_by).index(field_id)] for field_id in told}
-        for entry in files
-        if entry.rows
-    ]
-    return dedupe(
-        row
-        for row in rows
-        if all(v is not None or id & MAX_FIELD_ID in keys.null_safe for id, v in row.items())
-    )
-
-
-# the least and the greatest value; None: unknown; False: no value at all
-_Ends = tuple[Any, Any] | None | bool
+    of = [dict(zip(partition_by, entry.partition, strict=True)) for entry in files if entry.rows]
+    rows = [{field_id: each[field_id] for field_id in told} for each in of]
+    nulls = [each for each in told if each & MAX_FIELD_ID not in keys.null_safe]  # equal nothing
+    return dedupe(row for row in rows if all(row[id] is not None for id in nulls))
 
 
 class _KeySpan(NamedTuple):
@@ -737,14 +690,10 @@ def _key_span(field: Field, entry: Entry, partition_by: Sequence[int]) -> _KeySp
 def _decoded(field: Field, low: Any, high: Any) -> _Ends:
     least, greatest = decode(low, field.type), decode(high, field.type)
     # A value that Python cannot hold (years beyond 9999) is given as a number.
-    return (
-        (least, greatest)
-        if type(least) is type(greatest) and (not isinstance(least, int) or field.type in _WHOLE)
-        else None
+    is_held = type(least) is type(greatest) and (
+        not isinstance(least, int) or field.type in ("boolean", *INTEGERS)
     )
-
-
-_WHOLE = {"boolean", *INTEGERS}
+    return (least, greatest) if is_held else None
 
 
 def _around_all(spans: Sequence[_KeySpan]) -> _KeySpan:
@@ -763,10 +712,6 @@ def _between(keys: MergeKeys, field: Field, span: _KeySpan) -> Predicate:
     or_null = span.may_be_null and field.id in keys.null_safe
     held: Predicate = Constant(value=ends is None)
     if isinstance(ends, tuple):
-        held = And(
-            args=(
-                Compare(op=">=", column=column, value=ends[0]),
-                Compare(op="<=", column=column, value=ends[1]),
-            )
-        )
+        low = Compare(op=">=", column=column, value=ends[0])
+        held = And(args=(low, Compare(op="<=", column=column, value=ends[1])))
     return Or(args=(held, IsNull(column=column))) if or_null else held

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from ..format.fields import (
     StructType,
     decimal_parts,
     has_own_order,
+    is_number,
     type_text,
 )
 from ..format.values import arrow_schema, arrow_type
@@ -56,6 +57,7 @@ Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
 _COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
+_GAPS = ("interval of days", "interval of hours")
 _COMPARED |= {"!=": pc.not_equal, ">=": pc.greater_equal}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -120,12 +122,9 @@ _ANYWHERE = Session()
 
 
 def compile_condition(text: str, schema: Schema, session: Session = _ANYWHERE) -> pc.Expression:
-    """A condition as a pyarrow expression over the table's columns, true for exactly the rows for
-    which Spark's is. [RC2]
-
+    """A condition as a pyarrow expression, true for exactly the rows for which Spark's is.
     NotUnderstoodError where only Spark can tell; IncompleteError for what is no condition, in Spark
-    either; UsageError for a column that does not exist.
-    """
+    either; UsageError for a column that does not exist. [RC2]"""
     return truth_of(compile_value(text, columns_of(schema), session))
 
 
@@ -148,8 +147,7 @@ def compile_value(text: str, resolve: Resolve, session: Session = _ANYWHERE) -> 
 
 
 def pruning(text: str, schema: Schema, session: Session) -> Predicate:
-    """What planning may take from a condition; `Unknown` for each term that only Spark can
-    evaluate, or that is none. Never an error. [RD6]"""
+    """What planning takes from a condition; `Unknown` for terms of Spark's alone. [RD6]"""
     compiler = _Compiler(columns_of(schema), session)
     columns = arrow_schema(schema, physical=False, ids=False)
 
@@ -425,9 +423,8 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
 
 def _refused(value: pc.Expression, is_odd: pc.Expression, what: str) -> pc.Expression:
     """The value, whose evaluation fails where a row is odd: Arrow has no other way to fail."""
-    why = pc.if_else(
-        pc.coalesce(is_odd, pc.scalar(False)), f"{what} is not done without Spark", "0"
-    )
+    odd = pc.coalesce(is_odd, pc.scalar(False))
+    why = pc.if_else(odd, f"{what} is not done without Spark", "0")
     return pc.if_else(why.cast(pa.int8()) == pc.scalar(pa.scalar(0, pa.int8())), value, value)
 
 
@@ -448,9 +445,6 @@ def _time(name: str, session: Session) -> Typed:
     if not session.is_utc:
         raise _zone(name)
     return _of(session.now.astimezone(UTC).date(), "date")
-
-
-_GAPS = ("interval of days", "interval of hours")
 
 
 def _interval(node: Any) -> Typed:
@@ -480,20 +474,13 @@ def _moved(part: Typed, gap: timedelta, kind: str) -> Typed:
 
 
 def _remainder(left: Typed, right: Typed, kind: str) -> Typed:
-    """% of whole numbers has the sign of the left one; -1 divides the least number without a
-    remainder, and with an overflow."""
+    """% of whole numbers has the sign of the left one; by -1 it is 0, where Arrow overflows."""
     if kind not in _INTEGERS:
         raise only_spark(f"{kind} % …")
     a, b, held = to_type(left, kind), to_type(right, kind), arrow_type(kind)
     one, minus = (pc.scalar(pa.scalar(value, held)) for value in (1, -1))
     b = pc.if_else(b == minus, one, b)
     return Typed(pc.subtract(a, pc.multiply(pc.divide_checked(a, b), b)), kind)
-
-
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, str) and (
-        kind in _INTEGERS or kind in FLOATS or decimal_parts(kind) is not None
-    )
 
 
 _Call: TypeAlias = Callable[[list[Typed]], Typed | None]
@@ -509,7 +496,7 @@ def _one(accepts: Callable[[Any], bool], function: Callable[[Typed], Typed | Non
 
 
 def _number_call(function: Callable[[Any], Any]) -> _Call:
-    return _one(_is_number, lambda arg: Typed(function(arg.expression), arg.type))
+    return _one(is_number, lambda arg: Typed(function(arg.expression), arg.type))
 
 
 def _whole_number(function: Callable[[Any], Any]) -> _Call:
@@ -527,7 +514,7 @@ def _whole_number(function: Callable[[Any], Any]) -> _Call:
         kind = f"decimal({digits - scale + (scale > 0)},0)"
         return Typed(function(wide).cast(arrow_type(kind)), kind)
 
-    return _one(_is_number, call)
+    return _one(is_number, call)
 
 
 def _round(args: list[Typed]) -> Typed | None:
@@ -535,7 +522,7 @@ def _round(args: list[Typed]) -> Typed | None:
     decimal text, which differs between versions of Java."""
     arg, *others = args or [literal(None)]
     to = others[0].value if others else 0
-    if len(others) > 1 or not _is_number(arg.type) or type(to) is not int or to < 0:
+    if len(others) > 1 or not is_number(arg.type) or type(to) is not int or to < 0:
         return None
     if arg.type in _INTEGERS:
         return Typed(arg.expression, arg.type)
@@ -623,14 +610,15 @@ def _to_date(arg: Typed) -> Typed | None:
     return Typed(arg.expression.cast(pa.date32(), safe=arg.type == "string"), "date")
 
 
-def _texts(*kinds: type) -> Callable[[Any], _Call]:
-    """A function of a text and literals of these types."""
+def _texts(*kinds: type, needed: int | None = None) -> Callable[[Any], _Call]:
+    """A function of a text and literals of these types, of which so many are needed, or all."""
+    least = len(kinds) if needed is None else needed
 
     def made(function: Any) -> _Call:
         def call(args: list[Typed]) -> Typed | None:
-            if not args or args[0].type != "string" or len(args) != 1 + len(kinds):
-                return None
-            if not all(type(arg.value) is kind for arg, kind in zip(args[1:], kinds, strict=True)):
+            given = [type(arg.value) for arg in args[1:]]
+            is_right = len(given) >= least and tuple(given) == kinds[: len(given)]
+            if not args or args[0].type != "string" or not is_right:
                 return None
             found = function(args[0].expression, *(arg.value for arg in args[1:]))
             return found if isinstance(found, Typed | None) else Typed(found, "string")
@@ -661,13 +649,9 @@ def _ilike(text: pc.Expression, pattern: str) -> Typed:
 
 
 def _concat(args: list[Typed]) -> Typed | None:
-    texts = [
-        each.expression if each.type == "string" else each.expression.cast(pa.string())
-        for each in args
-        if each.type in ("string", "void", *_INTEGERS)
-    ]
-    if not args or len(texts) < len(args):
+    if not args or not all(each.type in ("string", "void", *_INTEGERS) for each in args):
         return None
+    texts = (each.expression.cast(pa.string()) for each in args)
     return Typed(pc.binary_join_element_wise(*texts, ""), "string")
 
 
@@ -686,13 +670,6 @@ def _substring(text: pc.Expression, start: int, length: int | None = None) -> An
 
 def _replace(text: pc.Expression, old: str, new: str = "") -> pc.Expression:
     return pc.replace_substring(text, old, new) if old else text
-
-
-def _either(*calls: _Call) -> _Call:
-    def call(args: list[Typed]) -> Typed | None:
-        return next((found for each in calls if (found := each(args)) is not None), None)
-
-    return call
 
 
 def _length(text: pc.Expression) -> Typed:
@@ -738,10 +715,8 @@ _FUNCTIONS: dict[str, _Call] = {
     "ltrim": _texts()(lambda text: pc.utf8_ltrim(text, " ")),
     "rtrim": _texts()(lambda text: pc.utf8_rtrim(text, " ")),
     **dict.fromkeys(("length", "char_length", "character_length", "len"), _texts()(_length)),
-    **dict.fromkeys(
-        ("substring", "substr"), _either(_texts(int)(_substring), _texts(int, int)(_substring))
-    ),
-    "replace": _either(_texts(str)(_replace), _texts(str, str)(_replace)),
+    **dict.fromkeys(("substring", "substr"), _texts(int, int, needed=1)(_substring)),
+    "replace": _texts(str, str, needed=1)(_replace),
     "concat": _concat,
     "like": _texts(str)(_boolean(_like)),
     "ilike": _texts(str)(_ilike),
@@ -767,7 +742,7 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
         if kind == "timestamp" and not is_utc:
             raise _zone(f"a {one} beside a {other}")
         return str(kind)
-    if not (_is_number(one) and _is_number(other)):
+    if not (is_number(one) and is_number(other)):
         raise NotUnderstoodError(
             f"a {type_text(one)} beside a {type_text(other)} is not understood without Spark "
             "(CAST(… AS …) makes them one type)"
@@ -787,13 +762,12 @@ def _common(one: Any, other: Any, is_utc: bool = False) -> str:
 
 
 def to_type(part: Typed, kind: Any) -> pc.Expression:
-    """The part as this type, which is at least as wide, or a narrower one that holds every value;
-    the evaluation fails where one does not fit. [RC2]"""
+    """The part as this type; the evaluation fails where a value does not fit. [RC2]"""
     if part.type == kind:
         return part.expression
     if part.type == "void":
         return _null(kind)
-    if not (_is_number(part.type) and _is_number(kind)):
+    if not (is_number(part.type) and is_number(kind)):
         given = _literal_as(part, kind)
         if given is None and _TIMES.get(part.type, 9) < _TIMES.get(kind, 0):
             _common(part.type, kind, part.is_utc)
@@ -853,7 +827,7 @@ def _not(found: Typed) -> Typed:
 def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
-    widens = _is_number(part.type) and _is_number(kind) and part.type not in FLOATS
+    widens = is_number(part.type) and is_number(kind) and part.type not in FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
     raise only_spark(f"a cast from {type_text(part.type)} to {kind}")
@@ -872,13 +846,12 @@ def _literal_as(part: Typed, kind: Any) -> Typed | None:
             return _moment(value, kind, part.is_utc)
         if kind == "date" and isinstance(value, str) and _DAY.fullmatch(value):
             return _of(date.fromisoformat(value), kind)
-        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
-            return literal(int(value)) if kind in _INTEGERS else None
-    except NotUnderstoodError:
-        raise
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error, NotUnderstoodError):
+            raise
         return None
-    return None
+    is_whole = isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII)
+    return literal(int(value)) if is_whole and kind in _INTEGERS else None
 
 
 def _moment(value: Any, kind: str, is_utc: bool) -> Typed | None:
@@ -906,9 +879,8 @@ def _alike_in_list(
     fitting = [_literal_as(each, subject.type) or each for each in known]
     kinds = {each.type for each in fitting if isinstance(each.type, str)}
     if len(kinds) > 1:
-        kind = reduce(
-            lambda one, other: _common(one, other, subject.is_utc), [subject.type, *kinds]
-        )
+        common = partial(_common, is_utc=subject.is_utc)
+        kind = reduce(common, [subject.type, *kinds])
         if kind in FLOATS and subject.type not in FLOATS:
             first, *rest = _alike([subject, *members])
             return first, rest
@@ -916,8 +888,7 @@ def _alike_in_list(
 
 
 def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
-    """The members of a long list as values of the column's type, without those that no such value
-    equals; None if they are not compared that way."""
+    """A long list's members as values of the column; None: they are not compared that way."""
     found = [
         each if each.type == subject.type else _literal_as(each, subject.type) or each
         for each in members
@@ -961,7 +932,7 @@ def _comparable(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Expression
     """Both sides as Arrow compares exactly. A column beside a literal stays, to skip files."""
     if right.is_literal and not left.is_literal:
         given = right if right.type == left.type else _literal_as(right, left.type) or right
-        if _is_number(left.type) and _is_number(given.type):
+        if is_number(left.type) and is_number(given.type):
             return _beside_number(left, given)
         right = given
     kind = _common(left.type, right.type, left.is_utc)
@@ -993,7 +964,7 @@ def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Express
 
 
 def _has_order(kind: str) -> bool:
-    return kind in EXACT.difference(_INTEGERS) or (_is_number(kind))
+    return kind in EXACT.difference(_INTEGERS) or (is_number(kind))
 
 
 def _compared(
@@ -1037,7 +1008,7 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
         other = right if void is left else left
         left = right = Typed(_null(other.type), other.type)
     kind = _common(left.type, right.type)
-    if not _is_number(kind):
+    if not is_number(kind):
         raise only_spark(f"{type_text(kind)} {sign} …")
     is_decimal = decimal_parts(kind) is not None
     if sign == "/":

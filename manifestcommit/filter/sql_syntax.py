@@ -1,11 +1,9 @@
 """Parses an expression of Spark's SQL with sqlglot, and refuses where sqlglot reads it otherwise
-than Spark's grammar does. [RC2]
-
-Pure. sqlglot accepts more than Spark, rewrites functions and literals, and has an order of
-operators of its own. So it gets tokens whose text is as it was written, and leaves functions as
-plain names; each operator of the tree is checked to bind its operands by Spark's order. What is not
-in the tables is `NotUnderstoodError`, never a guess: Spark reads the text then.
-"""
+than Spark's grammar does. [RC2] Pure. sqlglot accepts more than Spark, rewrites functions and
+literals, and has an order of operators of its own. So it gets tokens whose text is as it was
+written, and leaves functions as plain names; each operator of the tree is checked to bind its
+operands by Spark's order. What is not in the tables is `NotUnderstoodError`, never a guess: Spark
+reads the text then."""
 
 from __future__ import annotations
 
@@ -67,6 +65,12 @@ _TOKENS = {  # how each kind of a token is written; the first that fits
 _NUMBER = re.compile(r"([\d.]+)(?:[eE]([+-]?\d+))?([A-Za-z_]\w*)?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 _AFTER_VALUES = {"=", "==", "<>", "!=", "<=", ">=", "<", ">", "<=>", "*", "/", "%", "||"}
+_SCAN = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
+    r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_MOST_TERMS = 100
 _AFTER_VALUES |= {",", ".", ")", "div", "and", "or", "like", "ilike", "between", "in", "is", "from"}
 _OPENS = (_AFTER_VALUES - {")"}) | {"(", "+", "-", "!", "not", "distinct", "as"}
 _OPENS |= {"case", "when", "then", "else"}
@@ -126,11 +130,8 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
     digits, exponent, suffix = found.groups() if found is not None else (text, None, "?")
     kind = (suffix or "").upper()
     is_double = exponent is not None or kind == "D"
-    if (
-        kind not in ("", "L", "D", "BD")
-        or (kind == "L" and (is_double or "." in digits))
-        or (kind == "BD" and is_double)
-    ):
+    is_odd = is_double if kind == "BD" else kind == "L" and (is_double or "." in digits)
+    if is_odd or kind not in ("", "L", "D", "BD"):
         raise only_spark(repr(text))
     if is_double:
         return sign * float(digits + (f"e{exponent}" if exponent else "")), "double"
@@ -272,17 +273,8 @@ def terms(node: Any) -> list[Any]:
     return [node, *reversed(found)]
 
 
-_SCAN = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
-    r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
-    re.DOTALL | re.IGNORECASE,
-)
-_MOST_TERMS = 100
-
-
 def conjuncts(text: str) -> list[str]:
-    """The texts of the terms of `a AND b AND …`; the text itself where it is something else, or
-    may be. For a text that has a part which only Spark reads."""
+    """The texts of the terms of `a AND b AND …`; the text itself where it may be more."""
     found, start, depth, betweens = [], 0, 0, 0
     for each in _SCAN.finditer(text):
         word = (each["word"] or "").lower()

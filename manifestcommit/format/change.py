@@ -1,7 +1,4 @@
-"""What a job's commit changes in a table: one struct for each kind of commit. [CM9]
-
-Pure.
-"""
+"""What a job's commit changes in a table: one struct for each kind of commit. [CM9] Pure."""
 
 from __future__ import annotations
 
@@ -68,8 +65,7 @@ def find_mismatch(
     origins: Mapping[str, Position],
     advances: Sequence[Advance],
 ) -> WatermarkMismatch | None:
-    """The first advance that does not start exactly at its source's current watermark; None: all
-    do. [WM2]"""
+    """The first advance that does not start at its source's watermark; None: all do. [WM2]"""
     # A source with an origin and no position was rolled back to before its first advance. [WM1]
     position: dict[str, Position] = {**dict.fromkeys(origins), **watermarks}
     for advance in advances:
@@ -121,18 +117,14 @@ def rewind_origins(
 
 
 def first_origin(origins: Sequence[Position]) -> Position:
-    """Where a source first began, from all its beginnings, oldest first: the lowest integer, null
-    below all; for texts the oldest. [CF13]"""
+    """Where a source first began, of all its beginnings: the lowest; of texts the oldest. [CF13]"""
     whole = [origin for origin in origins if isinstance(origin, int)]
     return min(whole) if len(whole) == len(origins) else None if None in origins else origins[0]
 
 
 def is_left_by(to: Position, end: Position) -> bool:
     """Whether a rewind to `to` keeps an advance that ended at `end`, and so everything before it.
-    [WM5]
-
-    Texts have no order: a rewind leads to one of the source's earlier positions.
-    """
+    Texts have no order: a rewind leads to an earlier position of the source. [WM5]"""
     return end == to or (isinstance(end, int) and isinstance(to, int) and end <= to)
 
 
@@ -141,11 +133,8 @@ def check_advance(source: object, start: object, end: object) -> Advance:
     one kind, and it does not go backwards; ValueError otherwise. [WM3]"""
     if not is_text(source):
         raise ValueError(f"a watermark's source is a non-empty text, not {shown(source)}")
-    if (
-        isinstance(end, bool)
-        or not isinstance(end, int | str)
-        or not all(is_unicode(p) for p in (start, end) if isinstance(p, str))
-    ):
+    texts = [position for position in (start, end) if isinstance(position, str)]
+    if isinstance(end, bool) or not isinstance(end, int | str) or not all(map(is_unicode, texts)):
         raise ValueError(f"watermark {source!r}: the end is an integer or a text, not {shown(end)}")
     if start is not None and (isinstance(start, bool) or not isinstance(start, type(end))):
         raise ValueError(
@@ -153,29 +142,20 @@ def check_advance(source: object, start: object, end: object) -> Advance:
         )
     if isinstance(end, int):
         if any(isinstance(p, int) and not -(2**63) <= p < 2**63 for p in (start, end)):
-            raise ValueError(
-                f"watermark {source!r}: positions are signed 64-bit integers; give larger "
-                "ones as text"
-            )
+            why = "positions are signed 64-bit integers; give larger ones as text"
+            raise ValueError(f"watermark {source!r}: {why}")
         if isinstance(start, int) and end < start:
-            raise ValueError(
-                f"watermark {source!r}: the end {end} lies before the start {start}; a range "
-                "never runs backwards"
-            )
+            why = f"the end {end} lies before the start {start}; a range never runs backwards"
+            raise ValueError(f"watermark {source!r}: {why}")
     assert start is None or isinstance(start, int | str)
     return Advance(source=str(source), start=start, end=end)
 
 
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:
     # Opaque texts have no order, so gaps and overlaps cannot be detected. [WM3]
-    if isinstance(have, int) and isinstance(want, int):
-        return "gap" if have < want else "overlap"
-    if isinstance(have, int) and want is None:
-        # the job assumes a new source, but the table already holds some of it
-        return "overlap"
-    if have is None and isinstance(want, int):
-        return "gap"
-    return "mismatch"
+    if isinstance(have, str) or isinstance(want, str):
+        return "mismatch"
+    return "gap" if have is None or (want is not None and have < want) else "overlap"
 
 
 def _covered(
@@ -422,11 +402,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(Closed, frozen=True, kw_only=True):
-    """A change that any process can now commit or abort. [AB3]
-
-    done: the record of its key, if the key had been committed before the job began: such a job has
-    no work and never commits any; prepared_at: microseconds since the epoch, for people.
-    """
+    """A change that any process can now commit or abort. done: the record of its key, if that was
+    committed before the job began: such a job never commits; prepared_at: microseconds since the
+    epoch, for people. [AB3]"""
 
     format_version: int
     change: Write

@@ -1,18 +1,14 @@
 """Encodes and decodes every metadata object except manifests; mirrors spec/v1.md clause by clause.
-[LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4]
-
-Pure.
-"""
+[LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4] Pure."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -144,6 +140,7 @@ _HINT = re.compile(
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 
 _REASON = 2_000  # a hostile text may be long
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def digest(data: bytes) -> str:
@@ -166,8 +163,7 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_hint(version: int, digest: str | None = None, attempt: str | None = None) -> bytes:
-    """Encode the hint: a version in decimal, the digest of its object; where a joint commit has
-    committed it as a member, also the attempt. [LY7] [MT7]"""
+    """Encode the hint. attempt: of the joint commit that committed it as a member. [LY7] [MT7]"""
     return " ".join(filter(None, (f"{version}", digest, attempt))).encode("ascii")
 
 
@@ -184,25 +180,17 @@ def decode_hint(data: bytes) -> Hint | None:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Encode a snapshot: JSON in one zstd frame that declares its size. UsageError if it would be
-    too large for readers. [OB1] [OB4]"""
-    what = f"version {snapshot.version}"
+    """Encode a snapshot; UsageError if it would be too large for readers. [OB1] [OB4]"""
     remedy = "Use fewer or shorter keys, sources, text positions and properties."
-    data = _bounded(snapshot, what, remedy)
-    name = version_name(snapshot.version)
-    with _read_back(what):
-        decode_snapshot(data, name=name)
-    return data
+    read_back = functools.partial(decode_snapshot, name=version_name(snapshot.version))
+    return _bounded(snapshot, f"version {snapshot.version}", remedy, read_back)
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
-    """Decode a snapshot and check it against its name and the format's rules; errors name the
-    object. Of a member of a joint commit only another table tells whether it is a state of this
-    one. [OB3] [OB4] [OB16]"""
-    formats = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
-    snapshot: Snapshot = decode_json(
-        decompress(data, name=name), Snapshot, name=name, formats=formats
-    )
+    """Decode a snapshot and check it against its name and the format's rules. Of a member of a
+    joint commit only another table tells whether it is a state of this one. [OB3] [OB4] [OB16]"""
+    raw, formats = decompress(data, name=name), (FORMAT_VERSION, PENDING_FORMAT_VERSION)
+    snapshot: Snapshot = decode_json(raw, Snapshot, name=name, formats=formats)
     try:
         _check(snapshot, name)
         check_joint(snapshot)
@@ -213,11 +201,9 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
 
 def encode_prepared(prepared: Prepared) -> bytes:
     """Encode a prepared job, with the form and limits of a snapshot. [AB3] [OB1] [OB4]"""
-    what, name = f"prepared job {prepared.change.job}", prepared_name(prepared.change.job)
-    data = _bounded(prepared, what, "Add fewer files, or commit without preparing.")
-    with _read_back(what):
-        decode_prepared(data, name=name)
-    return data
+    job, remedy = prepared.change.job, "Add fewer files, or commit without preparing."
+    read_back = functools.partial(decode_prepared, name=prepared_name(job))
+    return _bounded(prepared, f"prepared job {job}", remedy, read_back)
 
 
 def encode_intent(prepared: Prepared) -> bytes | None:
@@ -228,8 +214,7 @@ def encode_intent(prepared: Prepared) -> bytes | None:
 
 
 def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
-    """Decode an intent and return the length of its document. The checks are those of a prepared
-    job, with tighter limits. [CM20] [OB4]"""
+    """Decode an intent, a prepared job with tighter limits, and its length. [CM20] [OB4]"""
     if len(data) > MAX_INTENT_BYTES:
         raise damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes")
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
@@ -254,13 +239,8 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(
                 f"it is based on version {change.based_on}, and began at {change.birth}"
             )
-        if (
-            change.stream is not None
-            or change.reason is not None
-            or change.first
-            or change.constrain
-            or change.audited is not None
-        ):
+        alone = (change.stream, change.reason, change.audited)
+        if alone != (None, None, None) or change.first or change.constrain:
             raise ValueError("it holds what only a commit of its own can do")
         if change.message is not None:
             check_message(change.message)
@@ -274,16 +254,13 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
         for advance in change.advances:
             check_advance(advance.source, advance.start, advance.end)
         _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
-        for job in (
-            *(entry.job for entry in change.add),
-            *(job_of_manifest(ref.path) for ref in change.add_manifests),
-        ):
+        jobs = [entry.job for entry in change.add]
+        for job in jobs + [job_of_manifest(ref.path) for ref in change.add_manifests]:
             parse_job_id(job)
         for path in change.remove:
             check_path(path)
-        for schema in (change.schema, change.initial):
-            if schema is not None:
-                check_schema(schema)
+        for schema in filter(None, (change.schema, change.initial)):
+            check_schema(schema)
         if (change.add or change.add_manifests) and (
             change.schema is None or change.partition_by is None
         ):
@@ -301,8 +278,7 @@ def encode_task(finished: FinishedTask) -> bytes:
 
 
 def decode_task(data: bytes, of: Shape, *, name: str, job: str, task: int) -> FinishedTask:
-    """Decode the task that `job` finished, whose files have these columns, and check it as a
-    snapshot is checked; errors name the object. [AB6] [OB4]"""
+    """Decode the task that `job` finished, and check it as a snapshot is checked. [AB6] [OB4]"""
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
     if finished.task != task:
         raise damaged(name, f"it holds task {finished.task}")
@@ -340,34 +316,26 @@ def decode_json(
         raise damaged(name, f"it holds more than {MAX_VALUES} values")
     # The name occurs neither literally nor in an escape. Most documents have no backslash, and a
     # search for one is much faster than decoding.
-    is_plain = SPELLING.encode() not in raw and (b"\\" not in raw or b"\\u00" not in raw)
-    if is_plain:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    first: Exception | None = None
+    if SPELLING.encode() not in raw and (b"\\" not in raw or b"\\u00" not in raw):
+        try:
             value = msgspec.json.decode(raw, type=kind)
             if value.format_version in formats:
                 return value
+        except _UNREADABLE as error:
+            first = error
     _check_format_version(raw, name, formats)  # a later format is not damage
+    # Only unknown members of a newer writer need the slow path; anything else fails again, and is
+    # damage.
     try:
-        if not is_plain:
-            return _decode_tucked(raw, kind)
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as first:
-        # Only unknown members of a newer writer need the slow path; anything else fails again, and
-        # is damage.
-        try:
-            return _decode_tucked(raw, kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise damaged(name, first) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(name, error) from None
+        return _decode_tucked(raw, kind)
+    except _UNREADABLE as error:
+        raise damaged(name, first or error) from None
 
 
 def _has_few_values(raw: bytes) -> bool:
-    """Whether a document holds at most `MAX_VALUES` values. Each value follows one of these
-    characters, which texts may contain as well. [OB4]"""
-    return (
-        len(raw) <= MAX_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") < MAX_VALUES
-    )
+    """Whether a document holds few values: each follows one of these characters. [OB4]"""
+    return len(raw) <= MAX_VALUES or sum(map(raw.count, (b",", b"[", b"{"))) < MAX_VALUES
 
 
 def compress(raw: bytes) -> bytes:
@@ -377,20 +345,11 @@ def compress(raw: bytes) -> bytes:
     ).compress(raw)
 
 
-@contextlib.contextmanager
-def _read_back(what: str) -> Iterator[None]:
-    """Within, an object passes the checks of those who will read it: what a writer acknowledges,
+def _bounded(
+    value: msgspec.Struct, what: str, remedy: str, read_back: Callable[[bytes], Any] | None = None
+) -> bytes:
+    """The object, which passes the checks of those who will read it: what a writer acknowledges,
     every reader takes. UsageError otherwise. [OB4]"""
-    try:
-        yield
-    except CorruptMetadataError as error:
-        raise UsageError(
-            f"{what} would hold what no reader accepts; nothing was committed. It would be read "
-            f"as: {error}"
-        ) from None
-
-
-def _bounded(value: msgspec.Struct, what: str, remedy: str) -> bytes:
     raw = encode_json(value)
     data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
     if (
@@ -402,6 +361,14 @@ def _bounded(value: msgspec.Struct, what: str, remedy: str) -> bytes:
             f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers "
             f"accept; nothing was committed. {remedy}"
         )
+    try:
+        if read_back is not None:
+            read_back(data)
+    except CorruptMetadataError as error:
+        raise UsageError(
+            f"{what} would hold what no reader accepts; nothing was committed. It would be read "
+            f"as: {error}"
+        ) from None
     return data
 
 
@@ -411,8 +378,7 @@ def _most_raw(data: bytes) -> int:
 
 
 def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
-    """Decompress the frame; refused before any memory is allocated if it declares no size or one
-    above the limit. [OB4]"""
+    """Decompress the frame; one without a size, or too large a size, takes no memory. [OB4]"""
     try:
         declared = zstandard.get_frame_parameters(data).content_size
         if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
@@ -439,7 +405,7 @@ for _kind in (Snapshot, Prepared, FinishedTask, _Head):
 def _check_format_version(raw: bytes, name: str, formats: tuple[int, ...]) -> None:
     try:
         version = msgspec.json.decode(raw, type=_Head).format_version
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise damaged(name, error) from None
     if version not in formats:
         reads = " and ".join(map(str, formats))
@@ -471,10 +437,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
     _check_listed(snapshot.added, snapshot.manifests, width)
     if any(record.version > snapshot.version for record in snapshot.streams.values()):
         raise ValueError("a stream's last batch is of a version that does not exist")
-    if any(
-        commit.restored is not None and not 1 <= commit.restored < snapshot.version
-        for commit in snapshot.commits
-    ):
+    restored = [each.restored for each in snapshot.commits if each.restored is not None]
+    if not all(1 <= version < snapshot.version for version in restored):
         raise ValueError("a rollback restored a version that was none before it")
     for path in snapshot.condemned:
         check_path(path)

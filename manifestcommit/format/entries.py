@@ -1,8 +1,5 @@
 """Entries (one data file each), references to manifests (many entries each), and what tasks of
-recoverable jobs leave of them. [OB5] [OB6] [AB6]
-
-Pure.
-"""
+recoverable jobs leave of them. [OB5] [OB6] [AB6] Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ _T = TypeVar("_T")
 def pack_bins(
     sized: Iterable[tuple[_T, int]], capacity: int, most: int | None = None
 ) -> Iterator[list[_T]]:
-    """Pack neighbours together, as many as fit, at most so many. An item above the capacity is
-    alone."""
+    """Pack neighbours together, as many as fit, at most so many; one too large is alone."""
     group: list[_T] = []
     total = 0
     for item, size in sized:
@@ -80,12 +76,9 @@ Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_79
 
 
 class ColumnStats(Stored, frozen=True, kw_only=True):
-    """Statistics of one leaf column in a file; an absent value is unknown, never "none". [OB7]
-
-    nulls, nans: counts; min, max: wire values over rows that are neither null nor NaN; *_cut: the
-    bound is a truncated string (min: a prefix, which is still a lower bound; max: a prefix rounded
-    up, still an upper bound).
-    """
+    """Statistics of one leaf column in a file; an absent value is unknown, never "none". min, max:
+    wire values over rows that are neither null nor NaN; *_cut: the bound is a truncated string: a
+    prefix, or one that was rounded up, still a bound. [OB7]"""
 
     nulls: Count | None = None
     nans: Count | None = None
@@ -159,12 +152,9 @@ class ManifestRef(Stored, frozen=True, kw_only=True):
 
 
 class FinishedTask(Closed, frozen=True, kw_only=True):
-    """The output of the one attempt of a task that is committed. Its object is created with
-    put-if-absent, so there is never a second. [AB6]
-
-    task: the number of its partition; entries, manifests: its files, all complete and durable;
-    rows_read, bytes_read: its input, if known.
-    """
+    """The output of the one attempt of a task that is committed: its object is created with
+    put-if-absent. task: the number of its partition; entries, manifests: its files, all durable;
+    rows_read, bytes_read: its input, if known. [AB6]"""
 
     format_version: int
     task: Count

@@ -1,9 +1,6 @@
 """Schema evolution: which data fits a table, which edits make it fit, and how edits combine with
-concurrent ones. [SC3] [SC5] [SC6]
-
-Pure. An edit names its field by id and records the state that it found there, so it either commutes
-with the edits committed before it or is a conflict.
-"""
+concurrent ones. [SC3] [SC5] [SC6] Pure. An edit names its field by id and records the state that it
+found there, so it either commutes with the edits committed before it or is a conflict."""
 
 from __future__ import annotations
 
@@ -40,12 +37,15 @@ from .fields import (
     walk,
     with_comment,
     with_members,
+    with_new_ids,
 )
 from .transforms import source_ids
 
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.
 
 _TABLE = 0  # the parent of top-level columns; field ids begin at 1
+Path = tuple[str, ...]
+_VOID = "void"  # the type of columns and members whose values are all null
 
 
 class SchemaConflict(ValueError):  # noqa: N818 - a result that the commit rules turn into a CommitConflictError, no user's error
@@ -61,9 +61,8 @@ class Draft:
         # by parent; a dict keeps the order and deletes in one step
         self._members: dict[int, dict[int, None]] = {_TABLE: {}}
         self._parents: dict[int, int] = {}
-        self._names: dict[int, dict[str, int]] = {}
-        self._retired = list(schema.retired)
-        self._retired_lower = {name.lower() for name in schema.retired}
+        self._names: dict[tuple[int, str], int] = {}  # by parent and name in lower case
+        self._retired = {name.lower(): name for name in schema.retired}
         for field in schema.fields:
             self._take(field, _TABLE)
 
@@ -82,7 +81,7 @@ class Draft:
         if parent is not None and not isinstance(self.find(parent, column).type, StructType):
             raise SchemaConflict(f"the column {column!r} cannot be added, its parent is no struct")
         home = _TABLE if parent is None else parent
-        twin = self._sibling(home, field.name)
+        twin = self._names.get((home, field.name.lower()))
         if twin == field.id and self._built(twin) == field:
             return
         if twin is not None:
@@ -90,18 +89,17 @@ class Draft:
                 f"a column {self._fields[twin].name!r} was added meanwhile; {column!r} "
                 "differs from it"
             )
-        if home == _TABLE and field.file_name.lower() in self._retired_lower:
+        if home == _TABLE and field.file_name.lower() in self._retired:
             raise SchemaConflict(f"a column {field.file_name!r} was added and dropped meanwhile")
         self._take(field, home)
-        self._names[home][field.name.lower()] = field.id
 
     def rename(self, field: Field, to: str) -> None:
         """Rename the column, whose name in files stays, or the member."""
         home = self._parents[field.id]
-        if self._sibling(home, to) not in (None, field.id):
+        if self._names.get((home, to.lower())) not in (None, field.id):
             raise SchemaConflict(f"another column is called {to!r} meanwhile")
-        del self._names[home][field.name.lower()]
-        self._names[home][to.lower()] = field.id
+        del self._names[home, field.name.lower()]
+        self._names[home, to.lower()] = field.id
         stays = home == _TABLE and to != field.file_name
         physical = field.file_name if stays else None  # a member is called in files as it is
         metadata = rename_metadata(field.metadata, field.name, to)
@@ -110,18 +108,16 @@ class Draft:
     def drop(self, field: Field) -> None:
         """Drop the column and retire its name in files."""
         home = self._parents[field.id]
-        if self._sibling(home, field.name) == field.id:
-            del self._names[home][field.name.lower()]
         del self._members[home][field.id]
         self._forget(field.id)
         if home == _TABLE:
-            self._retired.append(field.file_name)
-            self._retired_lower.add(field.file_name.lower())
+            self._retired[field.file_name.lower()] = field.file_name
 
     def schema(self) -> Schema:
         """The schema with all changes."""
         fields = tuple(self._built(id) for id in self._members[_TABLE])
-        return msgspec.structs.replace(self._base, fields=fields, retired=tuple(self._retired))
+        retired = tuple(self._retired.values())
+        return msgspec.structs.replace(self._base, fields=fields, retired=retired)
 
     def _take(self, field: Field, parent: int) -> None:
         if field.id in self._fields:
@@ -129,9 +125,9 @@ class Draft:
                 f"the field id {field.id} of {field.name!r} was given to "
                 f"{self._fields[field.id].name!r} meanwhile"
             )
-        self._fields[field.id] = field
-        self._parents[field.id] = parent
+        self._fields[field.id], self._parents[field.id] = field, parent
         self._members[parent][field.id] = None
+        self._names[parent, field.name.lower()] = field.id
         if not isinstance(field.type, str):
             self._members[field.id] = {}
             for member in members(field.type):
@@ -140,13 +136,7 @@ class Draft:
     def _forget(self, id: int) -> None:
         for member in self._members.pop(id, {}):
             self._forget(member)
-        del self._fields[id], self._parents[id]
-        self._names.pop(id, None)
-
-    def _sibling(self, home: int, name: str) -> int | None:
-        if home not in self._names:
-            self._names[home] = {self._fields[id].name.lower(): id for id in self._members[home]}
-        return self._names[home].get(name.lower())
+        self._names.pop((self._parents.pop(id), self._fields.pop(id).name.lower()), None)
 
     def _built(self, id: int) -> Field:
         field = self._fields[id]
@@ -154,10 +144,6 @@ class Draft:
             return field
         inside = [self._built(member) for member in self._members[id]]
         return msgspec.structs.replace(field, type=with_members(field.type, inside))
-
-
-Path = tuple[str, ...]
-_VOID = "void"  # the type of columns and members whose values are all null
 
 
 class SchemaEdit(Closed, frozen=True, kw_only=True):
@@ -184,16 +170,12 @@ Editing: TypeAlias = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 def fit(
     table: Schema, data: Schema, *, merge: bool, converted: bool = True
 ) -> tuple[SchemaEdit, ...]:
-    """Return the edits after which the table holds every value of such data: none if it does
-    already; an error if it cannot. [SC3] [SC5]
-
-    converted: whether values are written in the table's types, so that whole numbers in floats fit
-    a column of integers, and integers one of floats; False: files are registered as they are.
-    Without `merge` the table stays as it is. Columns are matched by name. A missing nullable column
-    reads as null. A nullable column fits a non-nullable one as long as no value is null, which only
-    the values can tell; with `merge` the table's column becomes nullable. SchemaMismatchError names
-    the column and the remedy.
-    """
+    """Return the edits after which the table holds every value of such data; SchemaMismatchError
+    names the column and the remedy where none do, or, without `merge`, where any were needed.
+    Columns are matched by name; a missing nullable one reads as null. A nullable column fits a
+    non-nullable one, as only the values can tell; with `merge` the table's becomes nullable.
+    converted: values are written in the table's types, so that whole numbers in floats fit integers
+    and the other way round; False: files are registered as they are. [SC3] [SC5]"""
     edits = tuple(_Fitting(table, merge, converted).columns(table.fields, data.fields, (), None))
     try:
         if edits:
@@ -231,11 +213,8 @@ def replace(table: Schema, data: Schema) -> tuple[SchemaEdit, ...]:
 
 
 def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
-    """The schema after the edits; SchemaConflict if one does not commute with the present schema.
-    [CF8]
-
-    An edit whose result exists already changes nothing.
-    """
+    """The schema after the edits, of which one whose result exists already changes nothing;
+    SchemaConflict if one does not commute with the present schema. [CF8]"""
     draft = Draft(schema)
     for edit in edits:
         if edit.kind != "add":
@@ -253,28 +232,17 @@ def apply_edits(schema: Schema, edits: Sequence[SchemaEdit]) -> Schema:
 
 
 def can_widen(old: FieldType, new: FieldType) -> bool:
-    """True if the new type holds every value of the old type, and files of the old type can be read
-    as the new one. [SC5]
-
-    byte → short → integer → long; float → double; decimal with more digits before the point and the
-    same number after it.
-    """
-    if old in INTEGERS and new in INTEGERS:
-        return INTEGERS.index(old) < INTEGERS.index(new)
-    if old == "float":
-        return new == "double"
-    before, after = _decimal(old), _decimal(new)
-    return (
-        before is not None and after is not None and before[1] == after[1] and before[0] < after[0]
-    )
+    """True if the new type holds every value of the old one, as which its files can be read: a
+    wider integer, double for float, a decimal with more digits before the point. [SC5]"""
+    for ordered in (INTEGERS, FLOATS):
+        if old in ordered and new in ordered:
+            return ordered.index(old) < ordered.index(new)
+    (digits, scale), (more, same) = (decimal_parts(each) or (0, 0) for each in (old, new))
+    return scale == same and 0 < digits < more
 
 
 def add_column(
-    schema: Schema,
-    name: str,
-    type: FieldType,
-    *,
-    new_id: Callable[[], int],
+    schema: Schema, name: str, type: FieldType, *, new_id: Callable[[], int]
 ) -> tuple[SchemaEdit, ...]:
     """The edit that adds a nullable column, with ids that were never used. [SC1] [SC6]"""
     draw = unique_ids(new_id, (field.id for _, field in walk(schema.fields)))
@@ -291,7 +259,7 @@ def add_column(
             f"{shown(name)} is the path of a member, and {shown(outer)} is {what}: only a struct "
             "gets members. A column whose name has a dot comes with data (merge_schema=True)."
         )
-    field = _with_new_ids(Field(id=1, name=own, type=type), draw)
+    field = with_new_ids(Field(id=1, name=own, type=type), draw)
     check_schema(Schema(fields=(field,)))
     if above is not None:
         return (_addition(field, parent, above.id, frozenset()),)
@@ -319,8 +287,7 @@ def _find_member(schema: Schema, name: str) -> tuple[str, Field]:
 
 
 def _with_siblings(schema: Schema, name: str) -> tuple[str, Field, tuple[Field, ...]]:
-    """The path of a column, or of a member of a struct, and what is beside it; UsageError if there
-    is none, or it is what is in a list or map. [SC6] [SC12]"""
+    """The path of a column or a struct's member, and what is beside it. [SC6] [SC12]"""
     path, field = _find_member(schema, name)
     if field in schema.fields:
         return path, field, schema.fields
@@ -334,8 +301,7 @@ def _with_siblings(schema: Schema, name: str) -> tuple[str, Field, tuple[Field, 
 
 
 def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
-    """The edit that renames a column or a member. Its id and values stay, and a column's name in
-    files. [SC6] [SC12]"""
+    """The edit that renames a column or a member; a column's name in files stays. [SC6] [SC12]"""
     path, field, beside = _with_siblings(schema, name)
     if not to:
         raise UsageError(f"The column {name!r} cannot get an empty name.")
@@ -353,8 +319,7 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
 def drop_column(
     schema: Schema, name: str, *, partition_by: tuple[int, ...] = ()
 ) -> tuple[SchemaEdit, ...]:
-    """The edit that drops a column or a member. Neither its id nor a column's file name is used
-    again. [SC6] [SC12]"""
+    """The edit that drops a column or a member, whose id is never used again. [SC6] [SC12]"""
     path, field, beside = _with_siblings(schema, name)
     if field.id in source_ids(partition_by):
         raise UsageError(
@@ -400,10 +365,9 @@ def replaces_files(schema: Schema, edits: Iterable[SchemaEdit]) -> bool:
     read one in a file as of another type [SC11]; or a member gets a name or goes: files and engines
     know members by their names. [SC12]"""
     columns = {field.id for field in schema.fields}
+    given = (edit for edit in edits if edit.kind in ("widen", "rename", "drop"))
     return any(
-        edit.was == _VOID if edit.kind == "widen" else edit.id not in columns
-        for edit in edits
-        if edit.kind in ("widen", "rename", "drop")
+        edit.was == _VOID if edit.kind == "widen" else edit.id not in columns for edit in given
     )
 
 
@@ -446,14 +410,6 @@ def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
     raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
 
 
-def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
-    """The same columns, with a new id from `new_id` for each field. [SC1]"""
-    draw = unique_ids(new_id)
-    return msgspec.structs.replace(
-        schema, fields=tuple(_with_new_ids(field, draw) for field in schema.fields)
-    )
-
-
 # --- Does the data fit? ---------------------------------------------------------------------------
 
 
@@ -485,12 +441,8 @@ class _Fitting:
                 "add them to the table (merge_schema=True, or add_column)."
             )
         for at in extra:
-            yield _addition(
-                self._added(data[at]),
-                parent,
-                parent_id,
-                frozenset() if parent else _file_names(self._table),
-            )
+            taken = frozenset[str]() if parent else _file_names(self._table)
+            yield _addition(self._added(data[at]), parent, parent_id, taken)
 
     def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
         if data.type == "void" and table.type != "void":  # all values are null
@@ -506,10 +458,9 @@ class _Fitting:
                 yield from self.columns(old, new, path, table.id)
             case ArrayType(element=old_element), ArrayType(element=new_element):
                 yield from self._column(old_element, new_element, (*path, "element"))
-            case ((MapType() as old_map), (MapType() as new_map)):
-                # never nullable on either side
-                yield from self._column(old_map.key, new_map.key, (*path, "key"))
-                yield from self._column(old_map.value, new_map.value, (*path, "value"))
+            case MapType(key=old_key, value=old_value), MapType(key=new_key, value=new_value):
+                yield from self._column(old_key, new_key, (*path, "key"))
+                yield from self._column(old_value, new_value, (*path, "value"))
             case _:
                 taken = self._converted and _converts(table.type, data.type)
                 if not (taken or _holds(table.type, data.type)):
@@ -522,9 +473,8 @@ class _Fitting:
         if not self._merge or (wider is None and not replaceable):
             raise SchemaMismatchError(_remedy(table, data, path, wider, replaceable=replaceable))
         if wider is not None:
-            yield SchemaEdit(
-                kind="widen", id=table.id, column=".".join(path), was=str(table.type), to=wider
-            )
+            was, column = str(table.type), ".".join(path)
+            yield SchemaEdit(kind="widen", id=table.id, column=column, was=was, to=wider)
             return
         # Engines cannot read a file's void column as another type: Spark fails, or returns an empty
         # array. All of its values are null, so a new column in its place is equivalent.
@@ -541,13 +491,10 @@ class _Fitting:
 
     def _added(self, field: Field, name: str | None = None) -> Field:
         """Add the data's field as a new nullable column: existing rows have no value for it."""
-
         fresh = field
-        inside = {member.id for _, member in walk((field,))}
-        if inside & self._ids:
-            fresh = _with_new_ids(field, unique_ids(lambda: field.id, self._ids))
-            inside = {member.id for _, member in walk((fresh,))}
-        self._ids |= inside
+        if any(member.id in self._ids for _, member in walk((field,))):
+            fresh = with_new_ids(field, unique_ids(lambda: field.id, self._ids))
+        self._ids |= {member.id for _, member in walk((fresh,))}
         return msgspec.structs.replace(fresh, name=name or field.name, nullable=True, physical=None)
 
 
@@ -556,15 +503,10 @@ def _holds(table: FieldType, data: FieldType) -> bool:
     if table == data or can_widen(data, table):
         return True
     # Arrow has one duration type; values that are not whole units are refused
-    if _is_interval(table) and _is_interval(data):
+    if table in INTERVALS and data in INTERVALS:
         return True
-    have, need = _decimal(table), _decimal(data)
-    return (
-        have is not None
-        and need is not None
-        and need[1] <= have[1]
-        and need[0] - need[1] <= have[0] - have[1]
-    )
+    (have, scale), (need, own) = (decimal_parts(each) or (0, 0) for each in (table, data))
+    return need > 0 and own <= scale and need - own <= have - scale
 
 
 def _converts(table: FieldType, data: FieldType) -> bool:
@@ -577,11 +519,10 @@ def _wider(table: FieldType, data: FieldType) -> str | None:
     """The type that both the table's and the data's values widen to; None if there is none."""
     if isinstance(data, str) and can_widen(table, data):
         return data
-    have, need = _decimal(table), _decimal(data)
-    if have is None or need is None or need[1] > have[1]:
-        return None
-    precision = need[0] - need[1] + have[1]
-    return f"decimal({precision},{have[1]})" if have[0] < precision <= MAX_PRECISION else None
+    (have, scale), (need, own) = (decimal_parts(each) or (0, 0) for each in (table, data))
+    digits = need - own + scale
+    is_wider = have and need and own <= scale and have < digits <= MAX_PRECISION
+    return f"decimal({digits},{scale})" if is_wider else None
 
 
 def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replaceable: bool) -> str:
@@ -604,14 +545,6 @@ def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replace
     )
 
 
-def _is_interval(type: FieldType) -> bool:
-    return isinstance(type, str) and type in INTERVALS
-
-
-def _decimal(type: FieldType) -> tuple[int, int] | None:
-    return decimal_parts(type) if isinstance(type, str) else None
-
-
 def _file_names(schema: Schema) -> frozenset[str]:
     """The names in files, in lower case, of live and dropped columns: no new one takes these."""
     return frozenset(
@@ -624,19 +557,8 @@ def _addition(
 ) -> SchemaEdit:
     if field.name.lower() in file_names:
         field = msgspec.structs.replace(field, physical=f"{field.name}-{field.id}")
-    return SchemaEdit(
-        kind="add",
-        id=field.id,
-        column=".".join((*parent, field.name)),
-        field=field,
-        parent=parent_id,
-    )
-
-
-def _with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
-    id = draw()  # before those inside it
-    inside = [_with_new_ids(member, draw) for member in members(field.type)]
-    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
+    column = ".".join((*parent, field.name))
+    return SchemaEdit(kind="add", id=field.id, column=column, field=field, parent=parent_id)
 
 
 # --- Applying edits -------------------------------------------------------------------------------

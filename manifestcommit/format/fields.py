@@ -1,8 +1,5 @@
 """The table's schema: types, field ids, the rules of a valid schema, and its form in Spark's JSON.
-[SC1] [SC2]
-
-Pure.
-"""
+[SC1] [SC2] Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context
 from functools import lru_cache
 from numbers import Number
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
 from ..errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+
+_T = TypeVar("_T")
+_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
 
 # Checks of texts that are to be stored, and short forms of values for error messages.
 
@@ -85,9 +85,6 @@ def shown(value: object) -> str:
     return f"of type {type(value).__module__}.{type(value).__qualname__}".replace(" builtins.", " ")
 
 
-_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
-
-
 class _Short(reprlib.Repr):
     """Texts of up to 30 characters, lists of up to 6 items; else inside a list the type."""
 
@@ -127,13 +124,9 @@ def mark_of(table_id: str, url: str, version: int) -> str:
 def lowest_version(marks: Iterable[str], table_id: str, url: str) -> int | None:
     """This table's lowest version in the marks; None: no mark. Others and copies are ignored."""
     matches = (_FORM.fullmatch(mark) for mark in marks)
+    own = (table_id, _place(url))
     return min(
-        (
-            int(match[3])
-            for match in matches
-            if match and match[1] == table_id and match[2] == _place(url)
-        ),
-        default=None,
+        (int(each[3]) for each in matches if each and each.groups()[:2] == own), default=None
     )
 
 
@@ -263,11 +256,8 @@ _DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 
 
 class Schema(Stored, frozen=True, kw_only=True):
-    """The ordered columns of a table.
-
-    retired: names in files of dropped columns. Live files may still hold them, so no new column may
-    take them. [SC6]
-    """
+    """The ordered columns of a table. retired: names in files of dropped columns, which live files
+    may still hold: no new column takes them. [SC6]"""
 
     fields: tuple[Field, ...]
     retired: tuple[str, ...] = ()
@@ -302,9 +292,9 @@ def check_has_columns(schema: Schema, url: str) -> None:
 
 
 @lru_cache(maxsize=1024)
-def decimal_parts(type_name: str) -> tuple[int, int] | None:
-    """(precision, scale) of a "decimal(p,s)"; None if the name is not a valid decimal. [SC2]"""
-    match = _DECIMAL.fullmatch(type_name)
+def decimal_parts(type: FieldType) -> tuple[int, int] | None:
+    """(precision, scale) of a "decimal(p,s)"; None if the type is not a valid decimal. [SC2]"""
+    match = _DECIMAL.fullmatch(type) if isinstance(type, str) else None
     if match is None:
         return None
     precision, scale = int(match[1]), int(match[2])
@@ -313,25 +303,25 @@ def decimal_parts(type_name: str) -> tuple[int, int] | None:
 
 def is_primitive(type: FieldType) -> bool:
     """True if the type's name is known and it is stored as one value per row. [SC2]"""
-    return isinstance(type, str) and (
-        type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
-    )
+    return type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
 
 
 def is_exact(type: FieldType) -> bool:
     """True if equal values of the type are stored alike, so that they distinguish rows. [PT1]"""
-    return isinstance(type, str) and (type in EXACT or decimal_parts(type) is not None)
+    return type in EXACT or decimal_parts(type) is not None
+
+
+def is_number(type: FieldType) -> bool:
+    """True for whole numbers, floats and decimals."""
+    return type in INTEGERS or type in FLOATS or decimal_parts(type) is not None
 
 
 def type_text(type: FieldType) -> str:
     """The type as an error message shows it: `array<integer>`."""
     match type:
         case StructType():
-            return (
-                "struct<"
-                + ", ".join(f"{field.name}: {type_text(field.type)}" for field in type.fields)
-                + ">"
-            )
+            inside = (f"{field.name}: {type_text(field.type)}" for field in type.fields)
+            return f"struct<{', '.join(inside)}>"
         case ArrayType():
             return f"array<{type_text(type.element.type)}>"
         case MapType():
@@ -344,27 +334,19 @@ _NAMES = {
     **{name: name for name in (*PRIMITIVES, *INTERVALS)},
     "bool": "boolean",
     "tinyint": "byte",
-    "smallint": "short",
-    "int2": "short",
-    "int": "integer",
-    "int4": "integer",
+    **dict.fromkeys(("smallint", "int2"), "short"),
+    **dict.fromkeys(("int", "int4"), "integer"),
     "bigint": "long",
-    "real": "float",
-    "float4": "float",
-    "float8": "double",
-    "double precision": "double",
+    **dict.fromkeys(("real", "float4"), "float"),
+    **dict.fromkeys(("float8", "double precision"), "double"),
     "text": "string",
-    "bytea": "binary",
-    "blob": "binary",
-    "varbinary": "binary",
-    "timestamp_ltz": "timestamp",
-    "timestamptz": "timestamp",
-    "timestamp with time zone": "timestamp",
+    **dict.fromkeys(("bytea", "blob", "varbinary"), "binary"),
+    **dict.fromkeys(("timestamp_ltz", "timestamptz", "timestamp with time zone"), "timestamp"),
     "timestamp without time zone": "timestamp_ntz",
+    **dict.fromkeys(("decimal", "dec", "numeric"), "decimal"),
 }
 _MAX_DEPTH = 100  # of nested types
 MAX_LEVELS = 40  # of a column: each is up to two of the hundred that pyarrow reads
-_DECIMAL_NAMES = ("decimal", "dec", "numeric")
 _NO_LENGTH = ("char", "character", "varchar", "nchar", "nvarchar")
 _TYPE_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|''|\\.)*'|\S)", re.DOTALL)
 
@@ -378,13 +360,11 @@ def parse_type(text: str) -> FieldType:
         type = parser.type()
         parser.expect("")
     except _NoTypeError as error:
-        raise UsageError(
-            f"{error}. Give the name "
-            "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
-            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type",
-            argument="type",
-            given=shown(text),
-        ) from error
+        advice = (
+            "Give the name of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', "
+            "'array<int>', 'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
+        )
+        raise UsageError(f"{error}. {advice}", argument="type", given=shown(text)) from error
     return type
 
 
@@ -407,22 +387,14 @@ class _TypeParser:
     def _named(self, name: str) -> FieldType:
         nested = self._next() == "<"
         if name == "array" and nested:
-            (element,) = self._parameters(1)
+            (element,) = self._listed(self.type, "<>", 1)
             return ArrayType(element=Field(id=1, name="element", type=element))
         if name == "map" and nested:
-            key, value = self._parameters(2)
+            key, value = self._listed(self.type, "<>", 2)
             key_field = Field(id=1, name="key", type=key, nullable=False)
             return MapType(key=key_field, value=Field(id=1, name="value", type=value))
         if name == "struct" and nested:
-            self.expect("<")
-            fields = [self._member()]
-            while self._next() == ",":
-                self.expect(",")
-                fields.append(self._member())
-            self.expect(">")
-            return StructType(fields=tuple(fields))
-        if name in _DECIMAL_NAMES:
-            return self._decimal()
+            return StructType(fields=tuple(self._listed(self._member, "<>")))
         if name in _NO_LENGTH:
             raise _NoTypeError(f"columns have no {name}, whose length nobody checks; give 'string'")
         while any(f"{known} ".startswith(f"{name} {self._next().lower()} ") for known in _NAMES):
@@ -431,21 +403,22 @@ class _TypeParser:
             raise _NoTypeError(
                 f"{shown(name)} is the name of no type" if name else "it ends too early"
             )
-        return _NAMES[name]
+        return self._decimal() if _NAMES[name] == "decimal" else _NAMES[name]
 
     def expect(self, token: str) -> None:
         if (found := self._take()) != token:
             wanted = f"{token!r} is missing" if token else "it goes on after a type"
             raise _NoTypeError(f"{wanted}, at {shown(found)}" if found else wanted)
 
-    def _parameters(self, count: int) -> list[FieldType]:
-        self.expect("<")
-        types = [self.type()]
-        while len(types) < count:
+    def _listed(self, part: Callable[[], _T], around: str, count: int = 0) -> list[_T]:
+        """So many parts, or any number, with commas between and these two signs around."""
+        self.expect(around[0])
+        parts = [part()]
+        while len(parts) < count or (not count and self._next() == ","):
             self.expect(",")
-            types.append(self.type())
-        self.expect(">")
-        return types
+            parts.append(part())
+        self.expect(around[1])
+        return parts
 
     def _member(self) -> Field:
         name = self._take()
@@ -469,15 +442,8 @@ class _TypeParser:
         return Field(id=1, name=name, type=type, nullable=nullable, metadata=metadata)
 
     def _decimal(self) -> str:
-        numbers = ["10", "0"]
-        if self._next() == "(":
-            self.expect("(")
-            numbers = [self._take(), "0"]
-            if self._next() == ",":
-                self.expect(",")
-                numbers[1] = self._take()
-            self.expect(")")
-        type = f"decimal({','.join(numbers)})"
+        numbers = self._listed(self._take, "()") if self._next() == "(" else ["10"]
+        type = f"decimal({','.join([*numbers, '0'][: max(2, len(numbers))])})"
         if decimal_parts(type) is None:
             raise _NoTypeError(
                 f"a decimal has 1 to {MAX_PRECISION} digits, of which the second number are after "
@@ -559,8 +525,7 @@ def map_field(
     change: Callable[[tuple[str, ...], Field], Field],
     parent: tuple[str, ...] = (),
 ) -> Field:
-    """Apply the change to the field and what is nested in it, which comes first, each with its path
-    of names."""
+    """Apply the change, with the path of names, to what is nested in the field, then to itself."""
     path = (*parent, field.name)
     inside = [map_field(member, change, path) for member in members(field.type)]
     if isinstance(field.type, MapType):
@@ -584,11 +549,8 @@ def match_names(
     names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()
 ) -> tuple[list[int | None], list[int]]:
     """For each field, the position in `names` of its column, or None; and the positions that match
-    no field. [SC3]
-
-    Names match exactly, or in another case if only one column does so; SchemaMismatchError if
-    several do.
-    """
+    no field. Names match exactly, or in another case if only one column does so;
+    SchemaMismatchError if several do. [SC3]"""
     if len(names) == len(fields) and all(
         field.name == name for field, name in zip(fields, names, strict=True)
     ):
@@ -603,9 +565,9 @@ def match_names(
         loose.setdefault(name.lower(), []).append(at)
     positions: list[int | None] = []
     for field in fields:
-        candidates = (
-            [exact[field.name]] if field.name in exact else loose.get(field.name.lower(), [])
-        )
+        candidates = loose.get(field.name.lower(), [])
+        if field.name in exact:
+            candidates = [exact[field.name]]
         if len(candidates) > 1:
             both = ", ".join(repr(names[at]) for at in candidates)
             raise SchemaMismatchError(
@@ -618,11 +580,8 @@ def match_names(
 
 
 def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
-    """A source of ids: `new_id`, or the next free number if its id is in `taken` or was returned
-    before. [SC1]
-
-    With 10,000 columns, one schema in forty would contain two equal random ids of 31 bits.
-    """
+    """A source of ids: `new_id`, or the next free number where that is in `taken` or was drawn
+    before: of 10,000 columns, one schema in forty would have two equal random ids. [SC1]"""
     used = set(taken)
 
     def draw() -> int:
@@ -635,23 +594,32 @@ def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable
     return draw
 
 
+def assign_new_ids(schema: Schema, new_id: Callable[[], int]) -> Schema:
+    """The same columns, with a new id from `new_id` for each field. [SC1]"""
+    draw = unique_ids(new_id)
+    fields = tuple(with_new_ids(field, draw) for field in schema.fields)
+    return msgspec.structs.replace(schema, fields=fields)
+
+
+def with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
+    """The field with another id, which is drawn before those of what is inside. [SC1]"""
+    id = draw()
+    if isinstance(field.type, str):
+        return msgspec.structs.replace(field, id=id)
+    inside = [with_new_ids(member, draw) for member in members(field.type)]
+    return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
+
+
 def show_path(path: tuple[str, ...]) -> str:
     """A column's path for a message: 'a.b'."""
     return "'" + ".".join(path) + "'"
 
 
 def check_schema(schema: Schema) -> None:
-    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]
-
-    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key, too many
-    levels.
-    SchemaMismatchError: no column, empty names, names that differ only in case, ids out of range or
-    used twice, names in files used twice. Only top-level columns have a separate name in files: a
-    nested member is never renamed.
-    """
+    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]"""
     if not schema.fields:
         raise SchemaMismatchError("A table has at least one column; this schema has none.")
-    ids: dict[int, tuple[str, ...]] = {}
+    ids: dict[int, str] = {}
     _check_names(schema.fields, ())
     for path, field in walk(schema.fields):
         if len(path) > MAX_LEVELS:
@@ -659,57 +627,43 @@ def check_schema(schema: Schema) -> None:
                 f"Column {path[0]!r} is nested more than {MAX_LEVELS} levels deep, which readers "
                 "of Parquet refuse. Store it as a text, such as JSON."
             )
-        if not 1 <= field.id <= MAX_FIELD_ID:
+        column, id = show_path(path), field.id
+        if not 1 <= id <= MAX_FIELD_ID:
             raise SchemaMismatchError(
-                f"Column {show_path(path)} has the field id {field.id}; ids are 1 to "
-                f"{MAX_FIELD_ID}."
+                f"Column {column} has the field id {id}; ids are 1 to {MAX_FIELD_ID}."
             )
-        if field.id in ids:
-            raise SchemaMismatchError(
-                f"Columns {show_path(ids[field.id])} and {show_path(path)} share the field "
-                f"id {field.id}."
-            )
-        ids[field.id] = path
+        if id in ids:
+            raise SchemaMismatchError(f"Columns {ids[id]} and {column} share the field id {id}.")
+        ids[id] = column
         _check_type(path, field)
 
 
 def _check_type(path: tuple[str, ...], field: Field) -> None:
+    problem, names = "", list[str]()
     match field.type:
-        case StructType():
-            if not field.type.fields:
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a struct without members, which Parquet "
-                    "cannot hold. Drop the column or add a member."
-                )
-            _check_names(field.type.fields, path)
+        case StructType(fields=fields):
+            _check_names(fields, path)
+            if not fields:
+                problem = "is a struct without members, which Parquet cannot hold. Drop the column "
+                problem += "or add a member."
         case ArrayType():
-            _check_member_name(path, field.type.element, "element")
-        case MapType():
-            _check_member_name(path, field.type.key, "key")
-            _check_member_name(path, field.type.value, "value")
-            if field.type.key.nullable:
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a map with nullable keys; keys are never null."
-                )
-            if field.type.key.type == "void":
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} is a map with keys of type void, which has no "
-                    "values."
-                )
-        case _:
-            if not is_primitive(field.type):
-                raise UnsupportedTypeError(
-                    f"Column {show_path(path)} has the type {field.type!r}, which cannot be "
-                    "stored so that every reader gets it "
-                    "back. Cast it to a supported type or drop it before writing."
-                )
-
-
-def _check_member_name(path: tuple[str, ...], field: Field, name: str) -> None:
-    if field.name != name or field.physical is not None:
-        raise SchemaMismatchError(
-            f"Column {show_path(path)}: the member {field.name!r} has to be called {name!r}."
-        )
+            names = ["element"]
+        case MapType(key=key):
+            names = ["key", "value"]
+            if key.nullable:
+                problem = "is a map with nullable keys; keys are never null."
+            if key.type == "void":
+                problem = "is a map with keys of type void, which has no values."
+        case str() if not is_primitive(field.type):
+            problem = f"has the type {field.type!r}, which cannot be stored so that every reader "
+            problem += "gets it back. Cast it to a supported type or drop it before writing."
+    for member, name in zip(members(field.type), names, strict=False):
+        if member.name != name or member.physical is not None:
+            raise SchemaMismatchError(
+                f"Column {show_path(path)}: the member {member.name!r} has to be called {name!r}."
+            )
+    if problem:
+        raise UnsupportedTypeError(f"Column {show_path(path)} {problem}")
 
 
 def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
@@ -754,43 +708,25 @@ _COMMENT = "comment"
 # Metadata that only Spark's own catalog may use, and the mark that our readers put on a DataFrame.
 # A default kept here would fill files that lack the column, where the specification wants null; a
 # foreign field id would hide ours.
-_DROPPED_METADATA = frozenset(
-    {
-        "CURRENT_DEFAULT",
-        "EXISTS_DEFAULT",
-        "GENERATION_EXPRESSION",
-        "parquet.field.id",
-        "__metadata_col",
-        "__file_source_metadata_col",
-        "__qualified_access_only",
-        "__autoGeneratedAlias",
-        MARK,
-    }
-)
+_DROPPED_METADATA = {"CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION", MARK}
+_DROPPED_METADATA |= {"parquet.field.id", "__metadata_col", "__file_source_metadata_col"}
+_DROPPED_METADATA |= {"__qualified_access_only", "__autoGeneratedAlias"}
 
 
 def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None = None) -> Schema:
-    """The schema of a Spark struct, each field with an id from `new_id`; refuses what readers could
-    not restore. [SC1] [SC2]
-
-    struct_json: `StructType.jsonValue()`; new_id: counts from 1 by default, for a plan that gives
-    new columns their ids. Comments, char and varchar lengths, collations and other metadata are
-    kept.
-    """
-    type = _from_type(struct_json, unique_ids(new_id or itertools.count(1).__next__))
+    """The schema of a Spark struct, as `StructType.jsonValue()`, each field with an id from
+    `new_id`, which counts from 1 where a plan gives new columns their ids; refuses what readers
+    could not restore. [SC1] [SC2]"""
+    type = _from_type(struct_json)
     if not isinstance(type, StructType):
         raise SchemaMismatchError("A table's schema has to be a struct of columns.")
-    schema = Schema(fields=type.fields)
+    schema = assign_new_ids(Schema(fields=type.fields), new_id or itertools.count(1).__next__)
     check_schema(schema)
     return schema
 
 
 def to_spark(schema: Schema, *, physical: bool) -> dict[str, Any]:
-    """The schema as `StructType.jsonValue()`; what `from_spark` read is returned unchanged, but
-    that every column and member is nullable, as in data files. [SC2]
-
-    physical: use the names in data files.
-    """
+    """The schema as `StructType.jsonValue()`, all nullable. physical: with names in files. [SC2]"""
     return _to_struct(map(_as_in_files, schema.fields) if physical else schema.fields)
 
 
@@ -845,28 +781,21 @@ def is_ordered(field: Field) -> bool:
     return is_exact(field.type) and not has_own_order(field)
 
 
-def _from_field(spark: Mapping[str, Any], new_id: Callable[[], int]) -> Field:
-    metadata = kept_metadata(spark.get("metadata") or {})
-    type = spark["type"]
+def _from_field(spark: Mapping[str, Any]) -> Field:
+    metadata, type = kept_metadata(spark.get("metadata") or {}), spark["type"]
     if isinstance(type, str) and type.startswith(("char(", "varchar(")):
         metadata.setdefault(CHAR_VARCHAR, type)
-    id = new_id()  # before those inside it
+    nullable = spark.get("nullable", True)
     return Field(
-        id=id,
-        name=spark["name"],
-        type=_from_type(type, new_id),
-        nullable=spark.get("nullable", True),
-        metadata=metadata,
+        id=1, name=spark["name"], type=_from_type(type), nullable=nullable, metadata=metadata
     )
 
 
-def _from_type(spark: Any, new_id: Callable[[], int]) -> FieldType:
+def _from_type(spark: Any) -> FieldType:
     """The type; one that readers could not restore by its name, which `check_schema` refuses."""
 
     def member(name: str, type: str, nullable: bool) -> Field:
-        return Field(
-            id=new_id(), name=name, type=_from_type(spark[type], new_id), nullable=nullable
-        )
+        return Field(id=1, name=name, type=_from_type(spark[type]), nullable=nullable)
 
     if isinstance(spark, str):
         if spark.startswith(("char(", "varchar(")):
@@ -874,7 +803,7 @@ def _from_type(spark: Any, new_id: Callable[[], int]) -> FieldType:
         return "void" if spark == "null" else spark  # its older name, in stored schemas
     match spark.get("type") if isinstance(spark, Mapping) else None:
         case "struct":
-            return StructType(fields=tuple(_from_field(field, new_id) for field in spark["fields"]))
+            return StructType(fields=tuple(map(_from_field, spark["fields"])))
         case "array":
             return ArrayType(element=member("element", "elementType", spark["containsNull"]))
         case "map":
@@ -888,12 +817,8 @@ def unpadded(schema: Schema) -> Schema:
     """The same columns, char(n) and varchar(n) as strings: Spark pads char on read."""
 
     def plain(field: Field) -> Field:
-        return msgspec.structs.replace(
-            field,
-            metadata={
-                name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR
-            },
-        )
+        kept = {name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR}
+        return msgspec.structs.replace(field, metadata=kept)
 
     return map_fields(schema, plain)
 

@@ -1,8 +1,5 @@
 """A manifest as an Arrow table: one row per entry, typed partition and bounds columns, sorted by
-partition, then path. [OB6] [OB13]
-
-Pure: tables in, tables out.
-"""
+partition, then path. [OB6] [OB13] Pure: tables in, tables out."""
 
 from __future__ import annotations
 
@@ -55,11 +52,18 @@ _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is dec
 # beginning; searching for both in one pass takes twice as long.
 _UNSAFE = (r"/\.{0,2}(/|$)", r"^(\.{0,2}|(?i:_manifest))(/|$)")
 _FORBIDDEN = (b"\0", b"\\")
+_NOTHING = ColumnStats()
 
 
 def partition_types(of: Shape) -> tuple[FieldType, ...]:
     """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
     return tuple(field.type for field in partition_fields(of.schema, of.partition_by))
+
+
+def _partitioned(of: Shape) -> Iterable[tuple[str, FieldType]]:
+    """The partition columns of a manifest, and the types of their values."""
+    names = (f"partition.{field_id}" for field_id in of.partition_by)
+    return zip(names, partition_types(of), strict=True)
 
 
 def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
@@ -69,8 +73,7 @@ def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
 
 
 def check_values(entries: Sequence[Entry], of: Shape) -> None:
-    """ValueError if an entry holds a value that no manifest of this schema can: no reader could
-    read a table that lists it. [OB4] [SC7]"""
+    """ValueError if an entry holds a value that no manifest of this schema can. [OB4] [SC7]"""
     try:
         _columns_of(entries, of)
     except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
@@ -85,18 +88,14 @@ def _columns_of(entries: Sequence[Entry], of: Shape) -> dict[str, pa.Array]:
         "digest": pa.array([entry.digest for entry in entries], pa.string()),
         "added": pa.array([entry.added or None for entry in entries], pa.int64()),
         "job": pa.array([entry.job for entry in entries], pa.string()),
-        "sources": pa.array([_sources_out(entry.sources) for entry in entries], _SOURCES),
+        "sources": pa.array([_sources_out(entry) for entry in entries], _SOURCES),
         "extra": pa.array([_extra_out(entry) for entry in entries], pa.string()),
     }
     if any(entry.footer for entry in entries):
         name, kind = FOOTER
         columns[name] = pa.array([msgspec.to_builtins(each.footer) for each in entries], kind)
-    for index, (field_id, kind) in enumerate(
-        zip(of.partition_by, partition_types(of), strict=True)
-    ):
-        columns[f"partition.{field_id}"] = values.to_array(
-            [entry.partition[index] for entry in entries], kind
-        )
+    for at, (name, type) in enumerate(_partitioned(of)):
+        columns[name] = values.to_array([entry.partition[at] for entry in entries], type)
     known = {field_id for entry in entries for field_id in entry.columns}
     for leaf in leaves(of.schema):
         if leaf.id in known:
@@ -155,21 +154,18 @@ def totals(table: pa.Table) -> Totals:
 
 def describe(table: pa.Table, of: Shape) -> dict[str, Any]:
     """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
-    lower, upper, nulls = [], [], []
-    for field_id, kind in zip(of.partition_by, partition_types(of), strict=True):
-        column = table.column(f"partition.{field_id}")
-        ends = pc.min_max(column)
-        lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
-        upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
-        nulls.append(column.null_count > 0)
+    bounds = []
+    for name, kind in _partitioned(of):
+        ends = [pc.min_max(table.column(name))[end] for end in ("min", "max")]
+        bounds.append(values.from_array(pa.array(ends, table.column(name).type), kind))
     paths, all_of = pc.min_max(table.column("path")), totals(table)
     return {
         "files": all_of.files,
         "rows": all_of.rows,
         "data_bytes": all_of.bytes,
-        "lower": tuple(lower),
-        "upper": tuple(upper),
-        "nulls": tuple(nulls),
+        "lower": tuple(low for low, _ in bounds),
+        "upper": tuple(high for _, high in bounds),
+        "nulls": tuple(table.column(name).null_count > 0 for name, _ in _partitioned(of)),
         "first_path": paths["min"].as_py(),
         "last_path": paths["max"].as_py(),
     }
@@ -184,8 +180,7 @@ def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) 
 def check_columns(
     stored: pa.Schema, entries: int, ref: ManifestRef, partition_by: Sequence[int]
 ) -> None:
-    """ValueError unless a table with these columns and this number of rows can be the manifest that
-    the reference describes. [OB4] [OB13]"""
+    """ValueError unless a table with these columns and rows can be this manifest. [OB4] [OB13]"""
     kinds = check_kinds(stored)
     missing = {name for name, _ in FIXED} | {f"partition.{field_id}" for field_id in partition_by}
     missing -= set(kinds)
@@ -225,10 +220,8 @@ def check_rows(table: pa.Table) -> None:
     if FOOTER[0] in present:
         _check_footers(table.column(FOOTER[0]))
     if "path" in present:
-        _check_paths(
-            table.column("path"),
-            [table.column(name) for name in table.column_names if name.startswith("partition.")],
-        )
+        own = [table.column(name) for name in table.column_names if name.startswith("partition.")]
+        _check_paths(table.column("path"), own)
 
 
 def _check_footers(footers: pa.ChunkedArray) -> None:
@@ -262,8 +255,7 @@ class _Extra(msgspec.Struct):
 
 
 def _json(text: str, kind: Any) -> Any:
-    """Decode a JSON text of a manifest; ValueError if it is none of its kind, or nested too
-    deeply."""
+    """Decode a JSON text of a manifest; ValueError if it is none of its kind, or too deep."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -285,13 +277,10 @@ def _check_paths(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) 
 
 
 def _are_unique(paths: pa.ChunkedArray, partitions: Sequence[pa.ChunkedArray]) -> bool:
-    """Whether every path occurs once. Decided by the order of the paths if possible, which is ten
-    times as fast as counting.
-
-    Within a run of ascending paths none occurs twice. Two runs share no path if the runs themselves
-    ascend. If partitions are not in the order of their folders (2 before 10), that applies to the
-    runs of each partition.
-    """
+    """Whether every path occurs once: by their order where that tells, ten times as fast as
+    counting. Within ascending paths none occurs twice; two runs share none if the runs ascend, as a
+    whole or, where partitions are not in the order of their folders (2 before 10), in each
+    partition."""
     if len(paths) < 2:
         return True
     ends = pc.invert(pc.less(paths[:-1], paths[1:]))
@@ -342,10 +331,8 @@ def has_nan_bounds(table: pa.Table) -> bool:
 
 
 def known_columns(stored: Iterable[str], schema: Schema) -> list[str]:
-    """The columns of a manifest that have a meaning in this schema. [OB13]
-
-    The ids of dropped columns are never used again; columns added by a later release are skipped.
-    """
+    """The columns of a manifest that have a meaning in this schema: none of dropped columns, whose
+    ids are never used again, and none that a later release added. [OB13]"""
     known, fixed = {leaf.id for leaf in leaves(schema)}, {name for name, _ in (*FIXED, FOOTER)}
 
     def is_known(name: str) -> bool:
@@ -389,10 +376,7 @@ def _kinds(of: Shape) -> dict[str, pa.DataType]:
         for leaf in leaves(of.schema)
         for name in ("min", "max")
     }
-    return kinds | {
-        f"partition.{field_id}": arrow_type(kind)
-        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
-    }
+    return kinds | {name: arrow_type(kind) for name, kind in _partitioned(of)}
 
 
 def _aligned(table: pa.Table, kinds: dict[str, pa.DataType], schema: Schema) -> pa.Table:
@@ -414,16 +398,13 @@ def unite(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
 
 
 def stack(tables: Sequence[pa.Table], of: Shape) -> pa.Table:
-    """Concatenate the tables in the order of their first rows. The result is sorted only if the
-    tables are and do not overlap. [OB13]"""
+    """Concatenate tables in the order of their first rows: sorted if none overlap. [OB13]"""
     kinds = _kinds(of)
     parts = [_aligned(table, kinds, of.schema) for table in tables]
     filled, keys = [part for part in parts if part.num_rows], _keys(of)
     if len(filled) > 1:
-        order = pc.sort_indices(
-            pa.concat_tables([part.select(keys).slice(0, 1) for part in filled]),
-            [(key, "ascending") for key in keys],
-        )
+        firsts = pa.concat_tables([part.select(keys).slice(0, 1) for part in filled])
+        order = pc.sort_indices(firsts, [(key, "ascending") for key in keys])
         filled = [filled[at] for at in order.to_pylist()]
     return pa.concat_tables(
         filled + [part for part in parts if not part.num_rows], promote_options="default"
@@ -443,10 +424,7 @@ def is_sorted(table: pa.Table, keys: Sequence[str]) -> bool:
     for key in reversed(keys):
         column = table.column(key)
         before, after = column[:-1], column[1:]
-        less, equal = (
-            pc.fill_null(pc.less(before, after), False),
-            pc.fill_null(pc.equal(before, after), False),
-        )
+        less, equal = (pc.fill_null(is_so(before, after), False) for is_so in (pc.less, pc.equal))
         if column.null_count:
             less = pc.or_(less, pc.and_(pc.is_valid(before), pc.is_null(after)))
             equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after)))
@@ -463,9 +441,7 @@ def rows_matching(
         listed = pc.is_in(table.column("path"), value_set=pa.array(sorted(paths), pa.string()))
         rows += pc.indices_nonzero(listed.combine_chunks()).to_pylist()
     if scope is not None:
-        rows += [
-            row for row, partition in enumerate(partitions(table, of)) if scope.holds(partition)
-        ]
+        rows += [at for at, each in enumerate(partitions(table, of)) if scope.holds(each)]
     return from_rows(rows)
 
 
@@ -479,13 +455,7 @@ def partitions(table: pa.Table, of: Shape) -> Iterable[PartitionPattern]:
 
 def _partition_values(table: pa.Table, of: Shape) -> list[list[WireValue]]:
     """Of each partition column the value in every entry."""
-    return [
-        values.from_array(_typed(table.column(f"partition.{field_id}"), kind), kind)
-        for field_id, kind in zip(of.partition_by, partition_types(of), strict=True)
-    ]
-
-
-_NOTHING = ColumnStats()
+    return [values.from_array(table.column(name), kind) for name, kind in _partitioned(of)]
 
 
 def _stats_columns(
@@ -497,7 +467,7 @@ def _stats_columns(
         f"min.{field_id}": values.to_array([stat.min for stat in stats], kind),
         f"max.{field_id}": values.to_array([stat.max for stat in stats], kind),
         f"cuts.{field_id}": pa.array(
-            [stat.min_cut + 2 * stat.max_cut for stat in stats], pa.int8()
+            [each.min_cut + 2 * each.max_cut for each in stats], pa.int8()
         ),
     }
 
@@ -511,27 +481,14 @@ def _stats_in(table: pa.Table, schema: Schema) -> dict[int, list[ColumnStats]]:
             table.column(f"{name}.{leaf.id}").to_pylist() for name in ("nulls", "nans", "cuts")
         )
         low, high = (
-            values.from_array(_typed(table.column(f"{n}.{leaf.id}"), leaf.type), leaf.type)
-            for n in ("min", "max")
+            values.from_array(table.column(f"{n}.{leaf.id}"), leaf.type) for n in ("min", "max")
         )
+        rows = zip(nulls, nans, low, high, (cut or 0 for cut in cuts), strict=True)
         columns[leaf.id] = [
-            ColumnStats(
-                nulls=n,
-                nans=nan,
-                min=lo,
-                max=hi,
-                min_cut=bool((cut or 0) & 1),
-                max_cut=bool((cut or 0) & 2),
-            )
-            for n, nan, lo, hi, cut in zip(nulls, nans, low, high, cuts, strict=True)
+            ColumnStats(nulls=n, nans=m, min=lo, max=hi, min_cut=bool(c & 1), max_cut=bool(c & 2))
+            for n, m, lo, hi, c in rows
         ]
     return columns
-
-
-def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
-    # A manifest that was written before a column was widened keeps the narrower type.
-    wanted = arrow_type(kind)
-    return column if column.type == wanted else column.cast(wanted)
 
 
 def footers_in(table: pa.Table) -> list[FooterRef | None]:
@@ -542,26 +499,17 @@ def footers_in(table: pa.Table) -> list[FooterRef | None]:
     return [None if row is None else FooterRef(**row) for row in table.column(name).to_pylist()]
 
 
-def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:
-    if not ranges:
+def _sources_out(entry: Entry) -> list[tuple[str, bytes, bytes]] | None:
+    if not entry.sources:
         return None
-    return [
-        {
-            "source": r.source,
-            "start": msgspec.json.encode(r.start).decode(),
-            "end": msgspec.json.encode(r.end).decode(),
-        }
-        for r in ranges
-    ]
+    json = msgspec.json.encode
+    return [(r.source, json(r.start), json(r.end)) for r in entry.sources]
 
 
 def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
     """The source ranges of one entry, from its row of the column `sources`. [OB8] [OB13]"""
+    json = msgspec.json.decode
     return tuple(
-        SourceRange(
-            source=row["source"],
-            start=msgspec.json.decode(row["start"]),
-            end=msgspec.json.decode(row["end"]),
-        )
+        SourceRange(source=row["source"], **{end: json(row[end]) for end in ("start", "end")})
         for row in rows or ()
     )

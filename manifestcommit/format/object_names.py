@@ -1,8 +1,5 @@
 """The names of all objects below a table path: which object it is, and of which version, job or
-table. [LY1]-[LY7] [LY11] [LY14] [DF1]
-
-Pure.
-"""
+table. [LY1]-[LY7] [LY11] [LY14] [DF1] Pure."""
 
 from __future__ import annotations
 
@@ -22,21 +19,19 @@ _METADATA_FOLDER = "_manifest"
 # Matches nearly every path and accepts nothing that the checks below refuse: a snapshot with 500 of
 # them is opened in half the time.
 _PLAIN = re.compile(r"[0-9A-Za-z][\w=.%+-]*(?:/[0-9A-Za-z][\w=.%+-]*)*", re.ASCII)
+# what tables beside a table are called, behind its path: of loaded files, and of refused rows
+COMPANIONS = FILES, REFUSED = ".files", ".refused"
+_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
 
 
 class UnsafePathError(ValueError):
-    """A path that could leave the table path or reach the metadata. Callers name the path's origin
-    and raise the fitting error. [LY1]"""
+    """A path that could leave the table path or reach the metadata. [LY1]"""
 
 
 def check_path(path: str) -> None:
     """Accept the path of a data file below the table path, exactly as written; `UnsafePathError`
-    for any other. [LY1]
-
-    A backslash is refused everywhere: it separates folders on some systems and is an ordinary
-    character on others. So is any spelling of the metadata folder, because some file systems ignore
-    case.
-    """
+    for any other. A backslash separates folders on some systems, and some file systems ignore the
+    case of the metadata folder. [LY1]"""
     if _PLAIN.fullmatch(path):
         return
     reason = _objection(path)
@@ -108,8 +103,7 @@ def parse_version(name: str) -> int | None:
 
 
 def intent_name(job: str) -> str:
-    """The name of the object in which a job publishes its change for group commit. A listing
-    returns it after all versions. [LY11]"""
+    """The name of a job's intent for group commit, which is listed after all versions. [LY11]"""
     return f"{INTENTS}{job}"
 
 
@@ -242,10 +236,6 @@ def parse_task(name: str, prefix: str) -> int | None:
     return int(match[1]) if match and name == f"{prefix}{int(match[1]):05d}.json.zst" else None
 
 
-# what tables beside a table are called, behind its path: of loaded files, and of refused rows
-COMPANIONS = FILES, REFUSED = ".files", ".refused"
-
-
 def companion_url(url: str, suffix: str, remedy: str) -> str:
     """The path of a table beside another one; UsageError where that is the root of a bucket."""
     if "/" not in url.partition("://")[2].strip("/") and not url.startswith("file:"):
@@ -258,23 +248,16 @@ def companion_url(url: str, suffix: str, remedy: str) -> str:
 
 def writer_of(path: str, own: Collection[str]) -> str | None:
     """The job of this table that may have written a data file at this path; None: the file is
-    untracked or was moved. [DF1] [CM2]
-
-    It does not need the table's partition columns, and it accepts whatever `own_job` accepts.
-    """
+    untracked or was moved. It needs no partition columns, and accepts what `own_job` accepts. [DF1]
+    [CM2]"""
     job = job_of_data_file(path)
     if job is None or parse_job_id(job).table_id not in own:
         return None
     return job if _is_of_partitions(path.rpartition("/")[0]) else None
 
 
-_CUT_COMPONENT_BYTES = 190  # a component of this length may have lost its `=` when it was cut
-
-
 @lru_cache(4096)  # a listing returns the files of a folder together
 def _is_of_partitions(folder: str) -> bool:
     parts = folder.split("/") if folder else []
-    return all(
-        "=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES
-        for part in parts
-    )
+    most = _CUT_COMPONENT_BYTES
+    return all("=" in part or len(part.encode("utf-8", "surrogatepass")) >= most for part in parts)

@@ -1,8 +1,6 @@
 """Partition columns, their folders, and the partitions that an overwrite names. [PT1] [PT2] [PT3]
-
 Pure. Folders are only layout: they are written for people and other tools, and never parsed back;
-the entry of a file holds its partition values.
-"""
+the entry of a file holds its partition values."""
 
 from __future__ import annotations
 
@@ -15,9 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-import msgspec
-
 from ..errors import UsageError
+from . import transforms
 from .evolution import find_column
 from .fields import (
     INTEGERS,
@@ -33,16 +30,6 @@ from .fields import (
     is_exact,
     shown,
     type_text,
-)
-from .transforms import (
-    CALENDAR,
-    TEXTS,
-    calendar_text,
-    calendar_value,
-    of_column,
-    parse_call,
-    partition_fields,
-    text_type,
 )
 from .values import decode, encode, integer_range
 
@@ -68,26 +55,18 @@ _TEXTS = {
     **dict.fromkeys(MOMENTS, re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
     "string": re.compile(r".+", re.DOTALL),
     "binary": re.compile(rf"(?:{_B}{_B}{_B}{_B})*(?:{_B}{_B}==|{_B}{_B}{_B}=)?"),
-    **TEXTS,
+    **transforms.TEXTS,
 }
 
 
-class PartitionColumn(msgspec.Struct, frozen=True):
-    """A partition column, as its folders show it. name: in data files, which renaming does not
-    change; type: the present one, or the function of a transform whose folders show a year, a month
-    or an hour. [PT2] [PT5]"""
-
-    name: str
-    type: str
+# A partition column, as its folders show it: its name in data files, which renaming does not
+# change, and its present type, or the function of a transform whose folders show a year, a month
+# or an hour. [PT2] [PT5]
+PartitionColumn: TypeAlias = tuple[str, str]
 
 
 def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """The ids of the named partition columns and transforms (`day(ts)`); UsageError if a column
-    cannot partition a table. [PT1] [PT4]
-
-    Only top-level columns of type boolean, byte, short, integer, long, string, date, timestamp,
-    timestamp_ntz or decimal.
-    """
+    """The ids of these columns and transforms; UsageError if one cannot partition. [PT1] [PT4]"""
     if isinstance(names, str):
         raise UsageError(
             f"partition_by takes a list of column names, not the text {names!r}: write [{names!r}]."
@@ -95,11 +74,11 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
     ids: list[int] = []
     for name in names:
         exact = any(field.name == name for field in schema.fields)
-        call = None if exact or not isinstance(name, str) else parse_call(name)
+        call = None if exact or not isinstance(name, str) else transforms.parse_call(name)
         if call is not None:
             function, width, column = call
             field = find_column(schema, column, "partition_by: the table")
-            ids.append(of_column(field, function, width).id)
+            ids.append(transforms.of_column(field, function, width).id)
             continue
         field = find_column(schema, str(name), "partition_by: the table")
         if not is_exact(field.type) or field.type == "binary":
@@ -120,7 +99,7 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
 def _check_distinct(schema: Schema, ids: Sequence[int]) -> None:
     """UsageError where two partition columns would make folders of one name."""
     names: set[str] = set()
-    for field in partition_fields(schema, ids):
+    for field in transforms.partition_fields(schema, ids):
         if field.file_name.lower() in names:
             raise UsageError(
                 f"partition_by: two of its columns or transforms are called {field.name!r} in the "
@@ -130,35 +109,27 @@ def _check_distinct(schema: Schema, ids: Sequence[int]) -> None:
 
 
 def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValue, ...]) -> str:
-    """The Hive-style folders of a partition: "" or "a=1/b=2/", always a safe relative path of
-    non-empty components. [PT2]
-
-    Escaped as Hive does. Null and the empty string become __HIVE_DEFAULT_PARTITION__. Timestamps
-    are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
-    """
-    fields = partition_fields(schema, partition_by)
-    return "".join(
-        _component(field, value) + "/" for field, value in zip(fields, values, strict=True)
-    )
+    """The Hive-style folders of a partition, "" or "a=1/b=2/": always a safe relative path. Null
+    and "" become __HIVE_DEFAULT_PARTITION__, timestamps are in UTC, and a component over 200 bytes
+    is cut and ends with a hash of the whole. [PT2]"""
+    fields = transforms.partition_fields(schema, partition_by)
+    return "".join(f"{_component(*pair)}/" for pair in zip(fields, values, strict=True))
 
 
 def folder_columns(schema: Schema, partition_by: tuple[int, ...]) -> tuple[PartitionColumn, ...]:
     """The columns that the table's folders are made of, outermost first. [PT2]"""
-    fields = partition_fields(schema, partition_by)
-    return tuple(PartitionColumn(field.file_name, type_text(text_type(field))) for field in fields)
+    fields = transforms.partition_fields(schema, partition_by)
+    return tuple((field.file_name, type_text(transforms.text_type(field))) for field in fields)
 
 
 def is_folder_column(name: str, type: str) -> bool:
     """Whether a column of this name and type may make folders. [PT1]"""
-    return bool(name) and (is_exact(type) or type in CALENDAR)
+    return bool(name) and (is_exact(type) or type in transforms.CALENDAR)
 
 
 def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
     """Whether `folder` makes exactly this path, without its last slash, from some values of these
-    columns. [PT2] [GC5]
-
-    Of a component that was cut, only the remaining text is checked: the hash cannot be.
-    """
+    columns. Of a component that was cut, only the remaining text can be checked. [PT2] [GC5]"""
     components = path.split("/") if path else []
     return len(components) == len(columns) and all(map(_is_component, columns, components))
 
@@ -167,19 +138,16 @@ def parse_static(
     schema: Schema, partition_by: tuple[int, ...], overwrite: Mapping[str, Any]
 ) -> dict[int, WireValue]:
     """The partitions that an overwrite names, by field id; UsageError if a value is ambiguous.
-    [PT3]
-
-    overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
-    The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
-    """
-    columns = Schema(fields=partition_fields(schema, partition_by))
+    overwrite: column name -> a Python value, its text, or None for null. The text of a timestamp
+    has its zone. [PT3]"""
+    columns = Schema(fields=transforms.partition_fields(schema, partition_by))
     static: dict[int, WireValue] = {}
     for name, value in overwrite.items():
         field = find_column(columns, str(name), "overwrite: the partitioning")
         if field.id in static:
             raise UsageError(f"overwrite names the column {field.name!r} twice.")
         try:
-            static[field.id] = _parse(value, text_type(field))
+            static[field.id] = _parse(value, transforms.text_type(field))
         except UsageError as error:
             raise UsageError(f"overwrite, column {field.name!r}: {error}") from error
     return static
@@ -189,8 +157,8 @@ def value_text(value: WireValue, type: FieldType) -> str:
     """A partition value as folders and messages show it. type: as `text_type` says."""
     if value is None:
         return "null"
-    if type in CALENDAR and isinstance(value, int) and isinstance(type, str):
-        return calendar_text(value, type)
+    if type in transforms.CALENDAR and isinstance(value, int) and isinstance(type, str):
+        return transforms.calendar_text(value, type)
     if isinstance(value, bool):
         return "true" if value else "false"
     if type in MOMENTS:
@@ -205,7 +173,7 @@ def value_text(value: WireValue, type: FieldType) -> str:
 def _component(field: Field, value: WireValue) -> str:
     text = NULL_FOLDER
     if value is not None and value != "":
-        text = value_text(value, text_type(field)).translate(_ESCAPED)
+        text = value_text(value, transforms.text_type(field)).translate(_ESCAPED)
     component = _start(field.file_name) + text
     data = component.encode()
     if len(data) <= MAX_COMPONENT_BYTES:
@@ -223,7 +191,8 @@ def _start(name: str) -> str:
 
 
 def _is_component(column: PartitionColumn, component: str) -> bool:
-    start = _start(column.name)
+    name, type = column
+    start = _start(name)
     size = len(component.encode("utf-8", "surrogatepass"))
     if size > MAX_COMPONENT_BYTES:
         return False
@@ -231,7 +200,7 @@ def _is_component(column: PartitionColumn, component: str) -> bool:
         text = component[len(start) :]
         value = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
         if text == NULL_FOLDER or (
-            value.translate(_ESCAPED) == text and _texts(column.type).fullmatch(value)
+            value.translate(_ESCAPED) == text and _texts(type).fullmatch(value)
         ):
             return True
     cut, _, digest = component.rpartition("-")
@@ -248,8 +217,8 @@ def _texts(type: str) -> re.Pattern[str]:
 
 
 def _parse(value: Any, type: FieldType) -> WireValue:
-    if isinstance(type, str) and type in CALENDAR:
-        number = calendar_value(value.strip(), type) if isinstance(value, str) else value
+    if isinstance(type, str) and type in transforms.CALENDAR:
+        number = transforms.calendar_value(value.strip(), type) if isinstance(value, str) else value
         if number is None and value is not None:
             raise UsageError(f"{shown(value)} is no {type} as its folders write it.")
         return encode(number, "integer")
@@ -285,11 +254,8 @@ _DIGITS = {"integer": 10, "long": 20}
 
 def folder_values(path: str) -> dict[str, str | None]:
     """Name -> unescaped value of each `name=value` folder of a path, outermost first; None for
-    null. ValueError if a folder is damaged.
-
-    A folder without `=` is ignored. Percent signs escape UTF-8 (Spark's own files escape only
-    ASCII).
-    """
+    null. ValueError if a folder is damaged. Percent signs escape UTF-8, of which Spark escapes only
+    ASCII."""
     values: dict[str, str | None] = {}
     for component in path.split("/")[:-1]:
         name, equals, text = component.partition("=")
@@ -305,14 +271,10 @@ def folder_values(path: str) -> dict[str, str | None]:
 
 
 def widen(kind: str | None, text: str | None) -> str | None:
-    """The type of a partition column after one more value: as Spark infers it, if this project can
-    partition by that type and no name is lost. [AF2] [PT1]
-
-    integer, long, decimal(p,0), date, else string. A timestamp becomes one without zone, since its
-    folder names none. What Spark would read as a floating-point number stays text, and so does a
-    number or time in another form than its own, such as 007 or +5: 007 and 7 are two partitions.
-    None: only nulls so far.
-    """
+    """The type of a partition column after one more value, as Spark infers it: integer, long,
+    decimal(p,0), date, else string; None: only nulls so far. What has another form than its type's
+    own, as 007 or +5, stays text, and so do floating-point numbers; a timestamp becomes one without
+    zone, since its folder names none. [AF2] [PT1]"""
     return kind if text is None else _wider(kind, _kind(text))
 
 
@@ -327,10 +289,8 @@ def parse(schema: Schema, field_id: int, text: str | None) -> WireValue:
 def agrees(
     schema: Schema, field_id: int, folders: Mapping[str, str | None], value: WireValue
 ) -> bool:
-    """Whether a file that holds `value` in every row may lie below these folders. [AF2]
-
-    A missing folder does not contradict; nor does that of a timestamp, whose zone it does not name.
-    """
+    """Whether a file that holds `value` in every row may lie below these folders. A missing folder
+    does not contradict; nor does that of a timestamp, whose zone it does not name. [AF2]"""
     field = next(field for field in schema.fields if field.id == field_id)
     if field.name not in folders or field.type == "timestamp":
         return True
@@ -385,9 +345,9 @@ def touch_texts(schema: Schema, touch: PartitionPattern) -> list[str]:
     for id, value in touch.items():
         name, text = str(id), "null" if value is None else str(value)
         with suppress(ValueError):
-            (field,) = partition_fields(schema, (id,))
+            (field,) = transforms.partition_fields(schema, (id,))
             name = field.name
-            text = value_text(value, text_type(field)) if id > MAX_FIELD_ID else text
+            text = value_text(value, transforms.text_type(field)) if id > MAX_FIELD_ID else text
         texts.append(f"{name}={text}")
     return texts
 
@@ -400,8 +360,7 @@ def dedupe(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
 def by_content(
     touched: Iterable[PartitionPattern],
 ) -> dict[tuple[tuple[int, WireValue], ...], PartitionPattern]:
-    """The same patterns without duplicates, for collecting them in steps: equal ones have one key,
-    in the order of arrival."""
+    """The same patterns without duplicates, each by a key, for collecting them in steps."""
     return {tuple(sorted(touch.items())): touch for touch in touched}
 
 
@@ -437,8 +396,7 @@ class Matcher:
         return () in self._by_ids
 
     def holds(self, partition: PartitionPattern) -> bool:
-        """Whether the patterns cover this partition, given with a value for every id; one by other
-        ids, of a former partitioning, covers none. [CF9]"""
+        """Whether the patterns cover this partition; one by other ids covers none. [CF9]"""
         return any(
             tuple(partition[field_id] for field_id in ids) in values
             for ids, values in self._by_ids.items()

@@ -1,8 +1,5 @@
 """The log of Spark's streaming file sink, through which Spark reads exactly the files that it
-names, and lists nothing. [SP4] [EX10]
-
-Pure.
-"""
+names, and lists nothing. [SP4] [EX10] Pure."""
 
 from __future__ import annotations
 
@@ -51,20 +48,16 @@ def hadoop_url(url: str) -> str | None:
 
 
 def is_skipped(path: str) -> bool:
-    """Whether Spark's file sources silently omit such a name, or cannot open it. Only untracked
-    files that were added can have one."""
+    """Whether Spark's file sources silently omit such a name, or cannot open it."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or ":" in name
 
 
 def lines(base: str, files: Iterable[tuple[str, int]], *, first: str = "") -> Iterator[str]:
-    """The log that Spark's own sink would have written for these files: its version, then a line of
-    JSON for each, with the path as an escaped URI.
-
-    base: the table path in Hadoop's form; files: path relative to it, and size in bytes; first:
-    members of JSON that the first file's line begins with, each with a comma after it. Spark
-    ignores those that it does not know.
-    """
+    """The log that Spark's own sink would have written: its version, then a line of JSON for each
+    file, with its path as an escaped URI. base: the table path in Hadoop's form; files: path
+    relative to it, and size in bytes; first: members of JSON for the first file's line, each with a
+    comma after it, which Spark ignores."""
     yield "v1"
     scheme, root = base.split("://", 1)
     folders: dict[str, str] = {}  # escaped, each once: escaping takes longer than everything else

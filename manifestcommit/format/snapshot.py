@@ -1,7 +1,4 @@
-"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2]
-
-Pure.
-"""
+"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2] Pure."""
 
 from __future__ import annotations
 
@@ -52,14 +49,16 @@ _SECRET_NAME = re.compile(
 
 # one part of an author, as `limited` leaves it
 Part = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+MOST_CONSTRAINTS = 64  # every version carries them
+MAX_CONDITION = 2_000  # characters
+_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 class Author(Stored, frozen=True, kw_only=True):
-    """Who made a change, as its process says, for people: no rule reads it. [OB15]
-
-    user: the account; host: the machine; program: the script, module or command; software: this
-    library's release. None: not known, or not recorded.
-    """
+    """Who made a change, as its process says, for people: no rule reads it. user: the account;
+    program: the script, module or command; software: this library's release. None: not known, or
+    not recorded. [OB15]"""
 
     user: Part | None = None
     host: Part | None = None
@@ -86,25 +85,19 @@ def parts_of(text: str) -> frozenset[str]:
 
 def limited(author: Author, parts: frozenset[str]) -> Author:
     """The author with no other parts than these, each short and without control characters."""
-    told: dict[str, Any] = {
-        part: _plain(text)
-        for part in PARTS
-        if part in parts and (text := getattr(author, part)) is not None
-    }
+    known = known_parts(author).items()
+    told: dict[str, Any] = {part: _plain(text) for part, text in known if part in parts}
     return Author(**told)
 
 
 def known_parts(author: Author | None) -> dict[str, str]:
     """The parts of an author that are known, by name. [OB15]"""
-    found = {part: getattr(author, part, None) for part in PARTS}
-    return {part: text for part, text in found.items() if text is not None}
+    found = ((part, getattr(author, part, None)) for part in PARTS)
+    return {part: text for part, text in found if text is not None}
 
 
 def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | None:
-    """What a version with these properties records of an author. [OB15]
-
-    A property that cannot be read allows nothing: somebody wanted less than everything.
-    """
+    """What a version with these properties records of an author, in doubt nothing. [OB15]"""
     if author is None:
         return None
     text = properties.get(AUTHOR_PROPERTY)
@@ -119,8 +112,7 @@ def allowed(author: Author | None, properties: Mapping[str, str]) -> Author | No
 
 
 def check_message(message: object) -> str:
-    """The message, if it can be recorded; ValueError says what was expected, and repeats no text,
-    which may hold a credential. [OB15] [SE5]"""
+    """The message, if it can be recorded; ValueError repeats no text of it. [OB15] [SE5]"""
     expected = f"expected a text of 1 to {MAX_MESSAGE:,} characters without control characters"
     if not isinstance(message, str):
         raise ValueError(f"{shown(message)}: {expected}")
@@ -247,23 +239,17 @@ class Commit(Stored, frozen=True, kw_only=True):
 
 
 class KeyRecord(Stored, frozen=True, kw_only=True):
-    """The record of an idempotency key. version: the commit that carried the key; digest: sha256 of
-    what was declared with it. [KY1]
-
-    An empty digest: a rewind or a rollback at this version invalidated the key, whatever older
-    records of it say. [KY7]
-    """
+    """The record of an idempotency key. version: the commit that carried it; digest: of what was
+    declared with it. [KY1] Empty: a rewind or a rollback at this version invalidated the key,
+    whatever older records of it say. [KY7]"""
 
     version: Count
     digest: str
 
 
 class StreamRecord(Stored, frozen=True, kw_only=True):
-    """The last batch of a streaming query in the table. query: the query's id; version: the commit
-    that carried the batch. [KY6]
-
-    batch -1: a rollback at this version took back all of them. [CF13]
-    """
+    """The last batch of a streaming query in the table. version: the commit that carried it. [KY6]
+    batch -1: a rollback at this version took back all of them. [CF13]"""
 
     query: str
     batch: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
@@ -317,12 +303,9 @@ def totals_of(entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -
 
 class DisputedTime(Stored, frozen=True, kw_only=True):
     """Versions whose `committed_at` is not the time of their commit, because clocks were far apart.
-    [CM27]
-
-    first: the version that the fast clock committed; last: the last version that inherited its
-    time; said: that time; clock: the highest time by the own clocks of those after `first`. All in
-    microseconds since the epoch.
-    """
+    first: what the fast clock committed; last: the last version that inherited its time, `said`;
+    clock: the highest time by the own clocks of those after `first`. In microseconds since the
+    epoch. [CM27]"""
 
     first: Count
     last: Count
@@ -332,12 +315,8 @@ class DisputedTime(Stored, frozen=True, kw_only=True):
 
 class Pending(Stored, frozen=True, kw_only=True):
     """The mark of a member of a joint commit: its fate is decided in the chain of another table.
-    [MT3]
-
-    home, table_id: the root and the id of that table; job: the job there that decides; attempt: the
-    number of the attempt, from 1 on; base: the version of this table to which the member's change
-    was applied.
-    """
+    home, table_id: that table; job: the job there that decides; attempt: its number, from 1 on;
+    base: the version of this table to which the member's change was applied. [MT3]"""
 
     home: Root
     table_id: TableId
@@ -405,15 +384,8 @@ def columns_of(snapshot: Snapshot) -> Schema:
     )
 
 
-MOST_CONSTRAINTS = 64  # every version carries them
-MAX_CONDITION = 2_000  # characters
-_CONSTRAINT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
-_CONSTRAINT_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
-
-
 def check_constraints(constraints: Mapping[str, Constraint | None]) -> None:
-    """Check the constraints of a snapshot or a change; ValueError says what was expected. None: one
-    that a change drops. [CK1]"""
+    """Check constraints (None: dropped); ValueError says what was expected. [CK1]"""
     if len(constraints) > MOST_CONSTRAINTS:
         raise ValueError(
             f"{len(constraints)} constraints: expected at most {MOST_CONSTRAINTS} on one table"
@@ -580,8 +552,7 @@ def check_together(together: Sequence[TogetherJob], job: str) -> None:
 
 
 def check_joint(snapshot: Snapshot) -> None:
-    """Check `pending`, `joint`, `homes`, `void` and `cloned`; ValueError says which rule
-    does not hold. [OB16] [CN3]"""
+    """Check what names other tables, and `void`; ValueError says what is wrong. [OB16] [CN3]"""
     if (snapshot.pending is not None) != (snapshot.format_version == PENDING_FORMAT_VERSION):
         raise ValueError("format_version 2 is that of a pending version, and of no other")
     _check_void(snapshot)
@@ -648,7 +619,5 @@ def disputed(head: Snapshot, now_us: int) -> tuple[DisputedTime, ...]:
     if known and known[-1].last == head.version and known[-1].said == head.committed_at:
         last = msgspec.structs.replace(known[-1], last=version, clock=max(known[-1].clock, now_us))
         return (*known[:-1], last)
-    return (
-        *known,
-        DisputedTime(first=head.version, last=version, said=head.committed_at, clock=now_us),
-    )[-_KEPT:]
+    new = DisputedTime(first=head.version, last=version, said=head.committed_at, clock=now_us)
+    return (*known, new)[-_KEPT:]

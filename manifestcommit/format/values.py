@@ -1,12 +1,9 @@
 """Converts a table's types, columns and single values: to and from Arrow, in data files and in
-incoming data, and single values to and from JSON. [SC1] [SC2] [SC7]
-
-Pure. In data files every column is nullable, timestamps are UTC microseconds, an interval is a
-duration in microseconds (in Parquet a plain int64, which Spark restores by the footer, and Arrow
-readers by Arrow's own schema), a variant is the struct that Spark uses, and void is a column of
-nulls. A wire value is a bool, an int, a float, a str or None (null or unknown); the column's type
-determines which.
-"""
+incoming data, and single values to and from JSON. [SC1] [SC2] [SC7] Pure. In data files every
+column is nullable, timestamps are UTC microseconds, an interval is a duration in microseconds (in
+Parquet a plain int64, which Spark restores by the footer, and Arrow readers by Arrow's own schema),
+a variant is the struct that Spark uses, and void is a column of nulls. A wire value is a bool, an
+int, a float, a str or None (null or unknown); the column's type determines which."""
 
 from __future__ import annotations
 
@@ -40,6 +37,7 @@ from .fields import (
     StructType,
     WireValue,
     arrow_metadata,
+    assign_new_ids,
     check_schema,
     decimal_parts,
     is_unicode,
@@ -51,7 +49,6 @@ from .fields import (
     shown,
     to_spark,
     type_text,
-    unique_ids,
 )
 
 FIELD_ID = b"PARQUET:field_id"
@@ -87,39 +84,27 @@ _PRIMITIVES: dict[str, pa.DataType] = {
 
 # Arrow types whose values a column's type holds unchanged. `Conformer` must take each.
 _FROM_ARROW: dict[pa.DataType, str] = {
-    pa.null(): "void",
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
+    **{kind: name for name, kind in _PRIMITIVES.items()},
     pa.uint8(): "short",
     pa.uint16(): "integer",
     pa.uint32(): "long",
     pa.uint64(): "decimal(20,0)",
     pa.float16(): "float",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.string_view(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-    pa.binary_view(): "binary",
-    pa.date32(): "date",
+    **dict.fromkeys((pa.large_string(), pa.string_view()), "string"),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), "binary"),
     pa.date64(): "date",
-    **{pa.duration(unit): "interval day to second" for unit in ("s", "ms", "us", "ns")},
+    **dict.fromkeys(map(pa.duration, ("s", "ms", "us", "ns")), "interval day to second"),
 }
 
 # Extension types that only annotate values which their storage type holds unchanged.
 _EXTENSIONS = {"arrow.json": "string", "arrow.uuid": "binary", "arrow.bool8": "boolean"}
+_NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def marked_schemas(
     schema: Schema, table_id: str, url: str, version: int
 ) -> tuple[pa.Schema, pa.Schema]:
-    """The columns as users see them, and as files have them; rows in either carry the mark of the
-    version that they are read from. [CF17]"""
+    """The columns as users see them and as files have them, with the mark of the version. [CF17]"""
     mark = arrow_metadata(mark_of(table_id, url, version))
     logical, physical = (
         arrow_schema(schema, physical=is_physical, ids=False) for is_physical in (False, True)
@@ -128,33 +113,21 @@ def marked_schemas(
 
 
 def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Schema:
-    """The columns in the table's order, all nullable, each with its field id. With `physical`, it
-    is exactly the schema of data files. [SC1] [SC2]
-
-    physical: use the names in files, not those that users see; ids: attach `PARQUET:field_id`.
-    """
+    """The table's columns, nullable. physical: exactly the schema of data files. [SC1] [SC2]"""
     return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
 def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
     """The table schema that holds every value of an Arrow schema, each field with an id from
-    `new_id`. [SC1] [SC2]
-
-    Dictionary, large, view, fixed-size and run-end encoded types become plain ones, unsigned
-    integers the next wider type. UnsupportedTypeError for time of day, month intervals, unions,
-    unknown extensions, and all else that no table type holds.
-    """
-    draw = unique_ids(new_id)
-    result = Schema(fields=tuple(_from_field(field, draw) for field in schema))
+    `new_id`: encoded and view types become plain ones, unsigned integers the next wider type.
+    UnsupportedTypeError for what no table type holds. [SC1] [SC2]"""
+    result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), new_id)
     check_schema(result)
     return result
 
 
 def footer_metadata(schema: Schema) -> dict[bytes, bytes]:
-    """The key-value metadata from which Spark restores every type of a data file. [SC2]
-
-    The version tells Spark that dates and timestamps are Gregorian and must not be rebased.
-    """
+    """The metadata from which Spark restores every type of a file; dates are Gregorian. [SC2]"""
     return {
         SPARK_SCHEMA: json.dumps(to_spark(schema, physical=True), separators=(",", ":")).encode(),
         SPARK_VERSION: b"4.0.0",
@@ -174,14 +147,8 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 def is_list(type: pa.DataType) -> bool:
     """True for all list types of Arrow, but not for maps."""
-    types = pa.types
-    return bool(
-        types.is_list(type)
-        or types.is_large_list(type)
-        or types.is_fixed_size_list(type)
-        or types.is_list_view(type)
-        or types.is_large_list_view(type)
-    )
+    plain = pa.ListType | pa.LargeListType | pa.FixedSizeListType
+    return isinstance(type, plain | pa.ListViewType | pa.LargeListViewType)
 
 
 def inner_fields(type: pa.DataType) -> list[pa.Field]:
@@ -201,11 +168,7 @@ def field_id(field: pa.Field) -> int | None:
 
 def is_variant(type: pa.DataType) -> bool:
     """True for Spark's struct for a variant in Arrow: its member `metadata` is marked."""
-    if (
-        not pa.types.is_struct(type)
-        or type.get_field_index("value") < 0
-        or type.get_field_index("metadata") < 0
-    ):
+    if not pa.types.is_struct(type) or -1 in map(type.get_field_index, ("value", "metadata")):
         return False
     return bool((type.field("metadata").metadata or {}).get(b"variant") == b"true")
 
@@ -238,29 +201,23 @@ def arrow_type(type: FieldType, *, physical: bool = True, ids: bool = True) -> p
     raise UnsupportedTypeError(f"The type {type!r} is unknown to this release.")
 
 
-def _from_field(field: pa.Field, new_id: Callable[[], int], name: str | None = None) -> Field:
-    id = new_id()  # before those inside it
-    return Field(
-        id=id,
-        name=field.name if name is None else name,
-        type=_from_type(field.type, new_id),
-        nullable=field.nullable,
-        metadata=_spark_metadata(field.metadata),
-    )
+def _from_field(field: pa.Field) -> Field:
+    type, metadata = _from_type(field.type), _spark_metadata(field.metadata)
+    return Field(id=1, name=field.name, type=type, nullable=field.nullable, metadata=metadata)
 
 
-def _from_type(type: pa.DataType, new_id: Callable[[], int]) -> FieldType:
+def _from_type(type: pa.DataType) -> FieldType:
     """The type; one that no table holds by its name, which `check_schema` refuses."""
     type = plain_type(type)
     if is_variant(type):
         return "variant"
     if pa.types.is_struct(type):
-        return StructType(fields=tuple(_from_field(field, new_id) for field in type))
+        return StructType(fields=tuple(map(_from_field, type)))
     if is_list(type):
-        return ArrayType(element=_from_field(type.value_field, new_id, "element"))
+        return ArrayType(element=_from_field(type.value_field.with_name("element")))
     if pa.types.is_map(type):
-        key = _from_field(type.key_field.with_nullable(False), new_id, "key")
-        return MapType(key=key, value=_from_field(type.item_field, new_id, "value"))
+        key = type.key_field.with_nullable(False).with_name("key")
+        return MapType(key=_from_field(key), value=_from_field(type.item_field.with_name("value")))
     if (name := _FROM_ARROW.get(type)) is not None:
         return name
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
@@ -295,18 +252,14 @@ _UNIT_MICROS = {"day": DAY_US, "hour": 3_600_000_000, "minute": 60_000_000, "sec
 
 
 def converted(array: pa.Array, field: Field) -> pa.Array:
-    """The values of one nullable column, of whatever Arrow type, in the form of data files;
-    SchemaMismatchError where one would change. [SC3]"""
+    """The values of a column, unchanged in the form of data files, or SchemaMismatchError. [SC3]"""
     return _converted(array, field.type, arrow_type(field.type), (field.name,))
 
 
 class Conformer:
-    """Converts batches, with user-visible names, to the form of data files; what depends on schemas
-    alone is done once. [SC3]
-
-    Columns are matched by name and put in the table's order; missing nullable ones become null.
-    Casts are checked: nothing is rounded or truncated. A batch that matches already is not copied.
-    """
+    """Converts batches, with user-visible names, to the form of data files. Columns are matched by
+    name; missing nullable ones become null. Nothing is rounded or truncated, and what matches
+    already is not copied. [SC3]"""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
@@ -339,19 +292,12 @@ def _positions(names: Sequence[str], fields: tuple[Field, ...], parent: Path) ->
             f"The data has columns that the table does not have: {shown}. Drop them, or add "
             "them to the table (merge_schema=True)."
         )
-    missing = next(
-        (
-            field
-            for field, at in zip(fields, positions, strict=True)
-            if at is None and not field.nullable
-        ),
-        None,
-    )
-    if missing is not None:
-        path = show_path((*parent, missing.name))
-        raise SchemaMismatchError(
-            f"Column {path} is missing from the data and may not be null. Provide it."
-        )
+    for field, at in zip(fields, positions, strict=True):
+        if at is None and not field.nullable:
+            path = show_path((*parent, field.name))
+            raise SchemaMismatchError(
+                f"Column {path} is missing from the data and may not be null. Provide it."
+            )
     return positions
 
 
@@ -389,19 +335,21 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
             return _struct(array, type, target, path)
         case ArrayType() if is_list(array.type):
-            offsets, values = _list_parts(array)
-            inside = (*path, "element")
-            values = _member(values, type.element, target.value_type, inside, 0)
-            return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
+            plain, inside = _plain_list(array), [target.value_type]
         case MapType() if pa.types.is_map(array.type):
-            return _map(array, type, target, path)
+            plain, inside = array, [target.key_type, target.item_type]
         case _:
             raise _refusal(array.type, type, path)
 
+    def fit(field: Field, kind: pa.DataType, values: pa.Array) -> pa.Array:
+        return _member(values, field, kind, (*path, field.name), 0)
+
+    pairs = zip(members(type), inside, strict=True)
+    return refit(_without_hidden(plain), target, *(partial(fit, *pair) for pair in pairs))
+
 
 def _is_valid(array: pa.Array) -> bool:
-    """Whether every text is UTF-8: Arrow trusts the maker of the array. Values that a nested array
-    hides count too, so that the answer no is not final for one."""
+    """Whether every text is UTF-8, also those that a nested array hides: Arrow trusts its maker."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -419,13 +367,9 @@ def _decoded(array: pa.Array) -> pa.Array:
             array = values.take(array.indices)
         elif isinstance(array, pa.RunEndEncodedArray):
             array = pc.run_end_decode(array)
-        elif isinstance(array, pa.ExtensionArray) and array.type.extension_name in (
-            "arrow.json",
-            "arrow.uuid",
-        ):
-            array = array.storage
-        elif isinstance(array, pa.ExtensionArray) and array.type.extension_name == "arrow.bool8":
-            array = array.storage.cast(pa.bool_())
+        elif isinstance(array, pa.ExtensionArray) and array.type.extension_name in _EXTENSIONS:
+            is_flag = array.type.extension_name == "arrow.bool8"
+            array = array.storage.cast(pa.bool_()) if is_flag else array.storage
         else:
             return array
 
@@ -510,36 +454,24 @@ def is_binary(type: pa.DataType) -> bool:
 
 
 def _is_same_kind(source: pa.DataType, type: str) -> bool:
-    """True if a checked cast keeps every value that the target can hold. Whether it can hold a
-    value is the cast's check. Numbers are `exactly`'s."""
-    types = pa.types
-    if type == "string":
-        return is_text(source)
-    if type == "binary":
-        return is_binary(source)
-    if type == "date":
-        return bool(types.is_date(source))
-    if type in MOMENTS:
-        return bool(types.is_timestamp(source) and (source.tz is None) == (type == "timestamp_ntz"))
-    return False
+    """True if a checked cast keeps every value. Numbers are `exactly`'s."""
+    if type in MOMENTS and pa.types.is_timestamp(source):
+        return (source.tz is None) == (type == "timestamp_ntz")
+    kinds = {"string": is_text, "binary": is_binary, "date": pa.types.is_date}
+    return type in kinds and bool(kinds[type](source))
 
 
 def _interval(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa.Array:
     if not pa.types.is_duration(array.type):
         raise _refusal(array.type, type, path)
-    result = array
-    if array.type != target:
-        try:
-            result = array.cast(target)
-        except pa.ArrowException as error:
-            raise _refusal(array.type, type, path, f" ({error})") from error
-    unit = _UNIT_MICROS[type.split()[-1]]
-    if unit > 1:
-        micros = result.cast(pa.int64())
-        if pc.any(pc.not_equal(pc.multiply(pc.divide(micros, unit), unit), micros)).as_py():
-            raise _refusal(
-                array.type, type, path, f" (a value is no whole number of {type.split()[-1]}s)"
-            )
+    try:
+        result = array.cast(target)
+    except pa.ArrowException as error:
+        raise _refusal(array.type, type, path, f" ({error})") from error
+    name = type.split()[-1]
+    unit, micros = _UNIT_MICROS[name], result.cast(pa.int64())
+    if pc.any(pc.not_equal(pc.multiply(pc.divide(micros, unit), unit), micros)).as_py():
+        raise _refusal(array.type, type, path, f" (a value is no whole number of {name}s)")
     return result
 
 
@@ -580,61 +512,39 @@ def _struct(array: pa.StructArray, type: StructType, target: pa.DataType, path: 
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
 
 
-def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0, and exactly the values between: none hidden by a slice or null list."""
-    values = array.flatten()
-    if (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) and len(array):
-        offsets = array.offsets
-        first = offsets[0].as_py()
-        if offsets[-1].as_py() - first == len(values):
-            return _from_zero(offsets, first), values
+def _plain_list(array: pa.Array) -> pa.Array:
+    """A list of any kind as one of the usual kind: Arrow's cast of a view has wrong offsets."""
+    if pa.types.is_list(array.type):
+        return array
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends]).buffers()[1]
     # without a validity buffer: pyarrow before 26 takes one for nulls
-    return pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets]), values
+    plain = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets])
+    return pa.ListArray.from_arrays(plain, array.flatten(), mask=_mask(array))
 
 
-def _map(array: pa.MapArray, type: MapType, target: pa.DataType, path: Path) -> pa.Array:
-    if len(array) == 0:
-        return pa.array([], target)
-    offsets = array.offsets
+def _without_hidden(array: pa.Array) -> pa.Array:
+    """The same lists or maps, none of which has values where it is null: these are not checked."""
     if array.null_count:
-        lengths = pc.subtract(offsets.slice(1), offsets.slice(0, len(array)))
-        if pc.sum(lengths.filter(array.is_null())).as_py():  # entries are hidden below null maps
-            array = array.take(pa.array(range(len(array)), pa.int64()))
-            offsets = array.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    parts = [
-        _member(values.slice(first, last - first), field, inside, (*path, field.name), 0)
-        for values, field, inside in (
-            (array.keys, type.key, target.key_type),
-            (array.items, type.value, target.item_type),
-        )
-    ]
-    return pa.MapArray.from_arrays(
-        _from_zero(offsets, first), *parts, type=target, mask=_mask(array)
-    )
-
-
-def _from_zero(offsets: pa.Array, first: int) -> pa.Array:
-    if first or offsets.offset:
-        offsets = pc.subtract(offsets, pa.scalar(first, offsets.type))
-    return offsets.cast(pa.int32())
+        lengths = pc.subtract(array.offsets.slice(1), array.offsets.slice(0, len(array)))
+        if pc.sum(lengths.filter(array.is_null())).as_py():
+            return array.take(pa.array(range(len(array)), pa.int64()))
+    return array
 
 
 def refit(array: pa.Array, target: pa.DataType, *fits: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """A list or a map as `target`: each of these makes its values, or its keys and its values, of
-    those of the array."""
-    raw, is_of_pairs = array.offsets.cast(pa.int32()), pa.types.is_map(target)
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    offsets = pc.subtract(raw, pa.scalar(first, pa.int32()))
-    if array.null_count:
-        missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-        offsets = pc.if_else(missing, pa.scalar(None, pa.int32()), offsets)
+    """A list or a map as `target`, made of its parts: the values, or the keys and the values."""
+    if len(array) == 0:
+        return pa.array([], target)
+    offsets, is_of_pairs = array.offsets, pa.types.is_map(target)
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if first or offsets.offset:
+        offsets = pc.subtract(offsets, pa.scalar(first, offsets.type))
     parts = (array.keys, array.items) if is_of_pairs else (array.values,)
     made = [fit(part.slice(first, last - first)) for fit, part in zip(fits, parts, strict=True)]
-    return (pa.MapArray if is_of_pairs else pa.ListArray).from_arrays(offsets, *made, type=target)
+    made_of = (pa.MapArray if is_of_pairs else pa.ListArray).from_arrays
+    return made_of(offsets.cast(pa.int32()), *made, type=target, mask=_mask(array))
 
 
 def _mask(array: pa.Array) -> pa.Array | None:
@@ -651,8 +561,7 @@ def _refusal(
 
 
 def group_numbers(columns: Iterable[pa.ChunkedArray], rows: int) -> pa.DictionaryArray:
-    """For each row a number; rows have the same one where they are equal in all these columns, null
-    and null too. Its indices count the groups from 0."""
+    """For each row the number of its group, from 0: equal rows, null and null too, are one."""
     code = pa.repeat(pa.scalar(0, pa.int64()), rows)
     groups = code.dictionary_encode()
     for column in columns:
@@ -681,13 +590,9 @@ _KINDS: dict[str, type[bool] | type[int] | type[str]] = {
 
 
 def encode(value: Any, type: FieldType) -> WireValue:
-    """The wire value of a Python value; UsageError if the type cannot hold exactly that value.
-    [SC7]
-
-    None becomes None. A date or timestamp that Python cannot hold (years outside 1..9999) may be
-    given as an int: days or microseconds since 1970. A float column rounds to its own precision, as
-    writing the value would.
-    """
+    """The wire value of a Python value; UsageError if the type cannot hold exactly that value. A
+    date or time that Python cannot hold (years outside 1..9999) may be an int: days or microseconds
+    since 1970. A float column rounds to its own precision, as writing the value would. [SC7]"""
     if value is None:
         return None
     value = _unboxed(value)
@@ -698,12 +603,9 @@ def encode(value: Any, type: FieldType) -> WireValue:
 
 
 def decode(wire: WireValue, type: FieldType) -> Any:
-    """The Python value of a wire value; UsageError (a ValueError) if the type has no such wire
-    value. [SC7]
-
-    timestamp: aware, in UTC; timestamp_ntz: naive; interval: timedelta. Dates and timestamps
-    outside the years 1..9999, which Python cannot hold, are ints: days or microseconds since 1970.
-    """
+    """The Python value of a wire value; UsageError (a ValueError) if the type has no such one.
+    timestamp: aware, in UTC; timestamp_ntz: naive; interval: timedelta. Dates and times outside the
+    years 1..9999 are ints: days or microseconds since 1970. [SC7]"""
     if wire is None:
         return None
     try:
@@ -723,13 +625,10 @@ def to_array(wires: Sequence[WireValue], type: FieldType) -> pa.Array:
         if kind is not None:
             if not {wire.__class__ for wire in wires} <= {kind, None.__class__}:
                 raise ValueError(f"not all are {kind.__name__}")
-            return (
-                pa.array(wires, pa.int64()).cast(target) if kind is int else pa.array(wires, target)
-            )
+            return pa.array(wires, pa.int64() if kind is int else target).cast(target)
         if name == "date":
-            return pa.array(
-                [None if wire is None else _days(wire) for wire in wires], pa.int32()
-            ).cast(target)
+            days = [None if wire is None else _days(wire) for wire in wires]
+            return pa.array(days, pa.int32()).cast(target)
         return pa.array([decode(wire, type) for wire in wires], target)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UsageError(f"A stored value is not of the type {type_text(type)}: {error}") from error
@@ -744,10 +643,8 @@ def from_array(array: pa.Array | pa.ChunkedArray, type: FieldType) -> list[WireV
     if type in MOMENTS or type in INTERVALS:
         return list(array.cast(pa.int64()).to_pylist())
     if type == "date":
-        return [
-            None if days is None else _date_text(days)
-            for days in array.cast(pa.int32()).to_pylist()
-        ]
+        every = array.cast(pa.int32()).to_pylist()
+        return [None if days is None else _date_text(days) for days in every]
     plain = array.to_pylist()
     if type in _BITS or type in ("boolean", "string", "void"):
         return list(plain)
@@ -766,8 +663,7 @@ def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def python_value(scalar: pa.Scalar) -> Any:
-    """A value of Python; one that Python cannot hold as the number or the bytes that it is, a
-    nested one as text."""
+    """A value of Python; what Python cannot hold as its number or bytes, a nested one as text."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):
@@ -785,13 +681,9 @@ def integer_range(type: FieldType) -> tuple[int, int] | None:
 
 def _unboxed(value: Any) -> Any:
     """A numpy scalar as a Python value; not datetime64, whose item() may be a number."""
-    if (
-        type(value).__module__ == "numpy"
-        and type(value).__name__ not in ("datetime64", "timedelta64")
-        and hasattr(value, "item")
-    ):
-        return value.item()
-    return value
+    kind = type(value)
+    is_boxed = kind.__module__ == "numpy" and kind.__name__ not in ("datetime64", "timedelta64")
+    return value.item() if is_boxed and hasattr(value, "item") else value
 
 
 def _encode(value: Any, type: str) -> WireValue:
@@ -824,7 +716,7 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
         return moment
     if type in INTERVALS:
         return timedelta(microseconds=_of(int, wire))
-    if isinstance(type, str) and (parts := decimal_parts(type)) is not None:
+    if (parts := decimal_parts(type)) is not None:
         text = _decimal_text(Decimal(_of(str, wire)), *parts)
         if text is None:
             raise ValueError(wire)
@@ -838,7 +730,7 @@ def order_key(wire: WireValue, type: FieldType) -> Any:
     """A key that sorts one type's wire values as the column's are; null has none. [SC7]"""
     if type == "date":
         return _days(wire)
-    return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
+    return Decimal(str(wire)) if decimal_parts(type) is not None else wire
 
 
 def after_prefix(prefix: str) -> str | None:
@@ -851,7 +743,7 @@ def after_prefix(prefix: str) -> str | None:
     return None
 
 
-def _of(kind: type[Any], wire: Any) -> Any:
+def _of(kind: type[Any] | tuple[type[Any], ...], wire: Any) -> Any:
     if not isinstance(wire, kind) or isinstance(wire, bool):
         raise ValueError(wire)
     return wire
@@ -861,40 +753,23 @@ def _fits(value: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
-def _float_wire(value: Any) -> WireValue:
+def _float_wire(value: Any, is_single: bool = False) -> WireValue:
     if not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
+        if isinstance(value, int) and int(number) != value:
+            return None
+        number = struct.unpack("<f", struct.pack("<f", number))[0] if is_single else number
     except OverflowError:
         return None
-    if isinstance(value, int) and int(number) != value:
-        return None
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number
-
-
-def _float32_wire(value: Any) -> WireValue:
-    wire = _float_wire(value)
-    if not isinstance(wire, float):
-        return wire
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", wire))[0])
-    except OverflowError:
-        return None
+    return number if math.isfinite(number) else _NO_NUMBERS[str(number)]
 
 
 def _float(wire: Any) -> float:
-    if isinstance(wire, str):
-        if wire not in ("NaN", "Infinity", "-Infinity"):
-            raise ValueError(wire)
+    if wire in _NO_NUMBERS.values():
         return float(wire)
-    if isinstance(wire, bool) or not isinstance(wire, (int, float)):
-        raise ValueError(wire)
-    return float(wire)
+    return float(_of((int, float), wire))
 
 
 def _decimal_text(value: Any, precision: int, scale: int) -> str | None:
@@ -927,9 +802,8 @@ def _date_wire(value: Any) -> str | None:
 
 
 def _date_text(days: int) -> str:
-    return (
-        date.fromordinal(days + _EPOCH_ORDINAL).isoformat() if days in _DATE_RANGE else f"@{days}"
-    )
+    day = days + _EPOCH_ORDINAL
+    return date.fromordinal(day).isoformat() if days in _DATE_RANGE else f"@{days}"
 
 
 def _days(wire: Any) -> int:
@@ -973,7 +847,7 @@ def _whole_micros(value: Any, span: timedelta) -> int | None:
 
 
 _ENCODERS: dict[str, Callable[[Any], WireValue]] = {
-    "float": _float32_wire,
+    "float": partial(_float_wire, is_single=True),
     "double": _float_wire,
     "binary": _binary_wire,
     "date": _date_wire,

@@ -24,13 +24,13 @@ from ..format.evolution import (
     Editing,
     SchemaEdit,
     apply_edits,
-    assign_new_ids,
     fit,
     replaces_files,
 )
 from ..format.fields import (
     FieldType,
     Schema,
+    assign_new_ids,
     check_has_columns,
     is_text,
     is_unicode,

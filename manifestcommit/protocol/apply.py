@@ -1,7 +1,5 @@
-"""The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
-
-Pure: whatever must be looked up is passed in as `Inputs`.
-"""
+"""The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2] Pure:
+whatever must be looked up is passed in as `Inputs`."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ from ..format.change import (
     rewind_origins,
 )
 from ..format.entries import Entry, ManifestRef, encode
-from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids, fit, replace
-from ..format.fields import DAY_US, Schema, match_names, relaxed, type_text
+from ..format.evolution import SchemaEdit, apply_edits, fit, replace
+from ..format.fields import DAY_US, Schema, assign_new_ids, match_names, relaxed, type_text
 from ..format.partitioning import (
     Matcher,
     PartitionPattern,
@@ -65,6 +63,10 @@ from ..format.snapshot import (
 )
 from ..format.transforms import source_ids, spelled
 
+_STORES_KEPT = 8
+_NO_NOTE = Note()
+_DATED = 64
+
 # The state after a rollback: the data as it was, the chain of versions as it is.
 
 
@@ -72,15 +74,10 @@ def rolled_back(
     head: Snapshot, target: Snapshot, keys: Iterable[str], dropped_before: Mapping[str, KeyRecord]
 ) -> Snapshot:
     """Return `head` with its data, schema, positions and keys as they were at `target`; what
-    belongs to the chain stays. [CF13]
-
-    keys: those to invalidate; dropped_before: records of keys that were invalidated after the
-    target, and stay so.
-
-    A source or a query that the target does not know cannot begin anywhere, unlike a new one: a job
-    that continued after the data that is removed now would lose it. The source is set to where its
-    first advance since then, or the query to where its first batch, began.
-    """
+    belongs to the chain stays. keys: those to invalidate; dropped_before: records of keys that were
+    invalidated after the target, and stay so. A source or a query that the target does not know is
+    set to where it began since then: a job that continued after the data that is removed now would
+    lose it. [CF13]"""
     version = head.version + 1
     fresh = _begun_since(head, target)
     watermarks = {
@@ -127,11 +124,11 @@ def rolled_back(
 
 
 def _begun_since(head: Snapshot, target: Snapshot) -> dict[str, Position]:
-    """The sources that the target does not know, including those forgotten since, and where each
-    first began after it. [CF13] [WM5]"""
-    began: dict[str, list[Position]] = {}
-    for source, lives in head.forgotten.items():
-        began[source] = [origin for version, origin in lives if version > target.version]
+    """The sources that the target does not know, and where each then began. [CF13] [WM5]"""
+    began = {
+        source: [origin for version, origin in lives if version > target.version]
+        for source, lives in head.forgotten.items()
+    }
     for source, origin in head.origins.items():
         began.setdefault(source, []).append(origin)
     return {
@@ -145,21 +142,12 @@ def _moved(
     before: tuple[Mapping[str, object], ...], after: tuple[Mapping[str, object], ...], version: int
 ) -> dict[str, int]:
     """The names whose value differs between these mappings, with that version. [WM6] [KY7]"""
-    pairs = [
-        (old, new, name)
-        for old, new in zip(before, after, strict=True)
-        for name in old.keys() | new.keys()
-    ]
-    return {
-        name: version
-        for old, new, name in pairs
-        if (name in old, old.get(name)) != (name in new, new.get(name))
-    }
+    changed = (old.items() ^ new.items() for old, new in zip(before, after, strict=True))
+    return {name: version for items in changed for name, _ in items}
 
 
 def _batches(streams: Mapping[str, StreamRecord]) -> dict[str, tuple[int, int]]:
-    """Streaming query -> its last batch, under any name, and the version that holds it: one batch
-    number may occur in two plans. [KY7]"""
+    """Streaming query -> its last batch, and its version: a number may occur in two plans. [KY7]"""
     last: dict[str, tuple[int, int]] = {}
     for record in streams.values():
         batch = (record.batch, record.version if record.batch >= 0 else 0)
@@ -179,15 +167,10 @@ def _emptied(head: Snapshot, target: Snapshot) -> dict[str, StreamRecord]:
 
 
 def free_name(streams: Mapping[str, StreamRecord], name: str, query: str) -> str:
-    """A name for the record of a query: its own, or another if a different query has that name now.
-    The record is found by its query."""
+    """A name for the record of a query, which is found by its query: its own, or another one."""
     while name in streams:
         name = f"{name} {query}"
     return name
-
-
-_STORES_KEPT = 8
-_NO_NOTE = Note()
 
 
 def create(
@@ -208,9 +191,7 @@ def create(
     rank: int = 0,
     constraints: Mapping[str, Constraint] | None = None,
 ) -> Snapshot:
-    """Build version 1: the table's id, its partitioning, its schema if known, the start positions
-    of its sources, and its constraints. rank: its place among the tables of a joint commit. [CM13]
-    [WM7] [MT2] [CK1]"""
+    """Build version 1. sources: where each begins; rank: for joint commits. [CM13] [WM7] [CK1]"""
     origins = dict(sources or {})
     record = Commit(
         job=job,
@@ -251,12 +232,9 @@ def apply(
     writer: str,
     store: str = "",
 ) -> Snapshot:
-    """Return the snapshot after `head` with exactly this change; everything else is carried over.
-    [OB2] [WM4]
-
-    Call it only for a change that `find_conflict` has passed against this `head`. store: the proven
-    store that the commit goes through. [ST12]
-    """
+    """Return the snapshot after `head` with exactly this change, which `find_conflict` has passed
+    against it; everything else is carried over. store: the proven store that the commit goes
+    through. [OB2] [WM4] [ST12]"""
     record = Commit(
         job=change.job,
         commit_id=commit_id,
@@ -293,8 +271,7 @@ def apply(
 
 
 def above_taken(head: Snapshot, taken: int) -> Snapshot:
-    """The state to build the next version on where jobs of a removed table have taken so many names
-    right above the head: these are void. [LY15]"""
+    """The state to build on where names right above the head are taken: these are void. [LY15]"""
     if not taken:
         return head
     last = head.version + taken
@@ -310,11 +287,8 @@ def _fed(
     kept = {source: time for source, time in head.advanced_at.items() if source in made.origins}
     if not isinstance(change, Write):
         return head.data_at, kept
-    moved = {
-        advance.source: at
-        for advance in change.advances
-        if made.watermarks.get(advance.source) != head.watermarks.get(advance.source)
-    }
+    went = made.watermarks.items() - head.watermarks.items()
+    moved = {source: at for source, _ in went}
     brings = record.summary.rows > 0 and change.operation not in (REPLACE, "delete", "update")
     return at if moved or brings else head.data_at, {**kept, **moved}
 
@@ -405,15 +379,9 @@ def _rewound(head: Snapshot, change: Rewind) -> Snapshot:
 
 
 def _summary(summary: Summary, gained: Totals, taken: Totals) -> Summary:
-    return msgspec.structs.replace(
-        summary,
-        files=gained.files,
-        rows=gained.rows,
-        bytes=gained.bytes,
-        removed_files=taken.files,
-        removed_rows=taken.rows,
-        removed_bytes=taken.bytes,
-    )
+    counts = {what: getattr(gained, what) for what in ("files", "rows", "bytes")}
+    counts |= {f"removed_{what}": getattr(taken, what) for what in ("files", "rows", "bytes")}
+    return msgspec.structs.replace(summary, **counts)
 
 
 def _forgotten(head: Snapshot, change: Rewind) -> dict[str, tuple[tuple[int, Position], ...]]:
@@ -435,10 +403,8 @@ def _streams(head: Snapshot, change: Write) -> dict[str, StreamRecord]:
     if batch is None:
         return head.streams
     before = head.streams.get(batch.name)
-    streams = {
-        **head.streams,
-        batch.name: StreamRecord(query=batch.query, batch=batch.batch, version=head.version + 1),
-    }
+    record = StreamRecord(query=batch.query, batch=batch.batch, version=head.version + 1)
+    streams = {**head.streams, batch.name: record}
     # a rollback took back its batches
     if before is not None and all(record.query != before.query for record in streams.values()):
         streams[free_name(streams, batch.name, before.query)] = before
@@ -455,20 +421,13 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         run.path for run in head.key_runs
     }
     forgotten = min(retention.keys_from, fence) if is_whole else 0
-    condemned = {
-        name: seen for name, seen in head.condemned.items() if seen is None or seen > fence
-    }
-    condemned |= {
-        name: head.version + 1 for name in retention.gone if condemned.get(name, 0) is None
-    }
-    condemned |= dict.fromkeys(retention.condemned)
+    condemned = {name: at for name, at in head.condemned.items() if at is None or at > fence}
+    gone = [name for name in retention.gone if condemned.get(name, 0) is None]
+    condemned |= dict.fromkeys(gone, head.version + 1) | dict.fromkeys(retention.condemned)
     key_runs = _rewritten(head.key_runs, retention.key_runs)
     expired = max(head.expired, min(retention.expired, fence))
-    tags = {
-        name: tag
-        for name, tag in head.tags.items()
-        if tag.until is None or tag.until > retention.now_us
-    }
+    now_us, all_tags = retention.now_us, head.tags.items()
+    tags = {name: tag for name, tag in all_tags if tag.until is None or tag.until > now_us}
     return msgspec.structs.replace(
         head,
         fence=fence,
@@ -481,10 +440,8 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
             if _is_kept(record, forgotten, fence, key_runs)
         },
         key_runs=key_runs,
-        set_back={source: version for source, version in head.set_back.items() if version > fence},
-        set_back_queries={
-            query: version for query, version in head.set_back_queries.items() if version > fence
-        },
+        set_back=_later(head.set_back, fence),
+        set_back_queries=_later(head.set_back_queries, fence),
         recent_jobs={
             job: version
             for job, version in head.recent_jobs.items()
@@ -497,9 +454,6 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
     )
 
 
-_DATED = 64
-
-
 def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
     """With the latest version, where the last one is a day older; of many, every second one of the
     older half goes, so that gaps are wide where ages are great. [OB18]"""
@@ -508,6 +462,10 @@ def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
         return known
     known = (*known, (head.version, head.committed_at))
     return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])
+
+
+def _later(versions: Mapping[str, int], fence: int) -> dict[str, int]:
+    return {name: version for name, version in versions.items() if version > fence}
 
 
 def _above(
@@ -559,16 +517,11 @@ def _remaining(
         return (), {}
     if not inputs.taken:
         return head.manifests, head.removed
-    empty = {
-        ref.path
-        for ref in head.manifests
-        if ref.path in inputs.taken and inputs.taken[ref.path].bitmap.bit_count() == ref.files
-    }
-    bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
-    bitmaps |= {
-        path: encode(taken.bitmap) for path, taken in inputs.taken.items() if path not in empty
-    }
-    return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
+    bits = {path: taken.bitmap for path, taken in inputs.taken.items()}
+    left = tuple(ref for ref in head.manifests if bits.get(ref.path, 0).bit_count() != ref.files)
+    empty = {ref.path for ref in head.manifests} - {ref.path for ref in left}
+    bitmaps = head.removed | {path: encode(bitmap) for path, bitmap in bits.items()}
+    return left, {path: text for path, text in bitmaps.items() if path not in empty}
 
 
 def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
@@ -596,13 +549,10 @@ def _schema(head: Snapshot, change: Write) -> Schema:
 def _former_folders(
     base: Snapshot, partition_by: tuple[int, ...]
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """By what else than its partition columns the folders of the table's files were made: where
-    they become others, gc must still know its own. [GC5] [CF13]"""
+    """The columns that folders were made of before: gc must know them. [GC5] [CF13]"""
     if not base.schema.fields or base.partition_by == partition_by:
         return base.former_folders
-    before = tuple(
-        (column.name, column.type) for column in folder_columns(base.schema, base.partition_by)
-    )
+    before = folder_columns(base.schema, base.partition_by)
     return base.former_folders if before in base.former_folders else (*base.former_folders, before)
 
 
@@ -619,17 +569,13 @@ _Ref = TypeVar("_Ref", ManifestRef, RunRef)
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a snapshot carries inline, and how much one commit rewrites. [CM12]
-
-    inline_entry_bytes: of JSON of the inlined entries, before zstd; fan_in: number of objects of
-    one size class that are merged into one of the next; pile: a commit merges one more group for
-    this many small manifests of a snapshot; max_merged_files: a commit never rewrites more entries
-    than this, `compact` may; max_merged_rows: likewise for keys and jobs; manifest_entries: of one
-    manifest that a commit writes, adopted_entries: that `adopt` writes; batch_groups, batch_bytes:
-    what one commit of `compact` replaces, so that a crash costs at most their work; condemned:
-    untracked files that one gc condemns by name, which snapshots carry until the files are known to
-    be gone.
-    """
+    """How much a snapshot carries inline, and how much one commit rewrites. inline_entry_bytes: of
+    JSON of the inlined entries, before zstd; fan_in: objects of one size class that are merged into
+    one of the next; pile: a commit merges one more group for this many small manifests;
+    max_merged_files, max_merged_rows: entries, or keys and jobs, that a commit rewrites at most,
+    `compact` may more; manifest_entries, adopted_entries: of one manifest; batch_groups,
+    batch_bytes: what one commit of `compact` replaces; condemned: untracked files that one gc
+    names, which snapshots carry until they are known to be gone. [CM12]"""
 
     inline_entry_bytes: int = 256 * 1024
     inline_keys: int = 512
@@ -653,22 +599,12 @@ def entries_overflow(entries: Sequence[Entry], budgets: Budgets) -> bool:
 
 def inlined_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
     """Whether the snapshot inlines too many entries: more than the budget, or more than a quarter
-    of it from earlier commits. [CM12]
-
-    Every commit reads and writes those again. So a commit of a hundred files takes one create, and
-    most commits of one file are cheap.
-    """
+    of it from earlier commits, since every commit reads and writes those again. [CM12]"""
     size, allowed = len(msgspec.json.encode(snapshot.added)), budgets.inline_entry_bytes // 4 + 2
     if not allowed < size <= budgets.inline_entry_bytes:
         return size > allowed
-    return (
-        len(
-            msgspec.json.encode(
-                [entry for entry in snapshot.added if entry.added < snapshot.version]
-            )
-        )
-        > allowed
-    )
+    earlier = [entry for entry in snapshot.added if entry.added < snapshot.version]
+    return len(msgspec.json.encode(earlier)) > allowed
 
 
 def removed_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
@@ -677,12 +613,8 @@ def removed_overflow(snapshot: Snapshot, budgets: Budgets) -> bool:
 
 
 def manifests_to_merge(snapshot: Snapshot, budgets: Budgets) -> tuple[tuple[ManifestRef, ...], ...]:
-    """Groups of `fan_in` manifests of one size class each: none if no class is full, one group, and
-    more if many small manifests have accumulated. [CM12]
-
-    A version may bring more manifests than one merge removes: those of many tasks, or of many jobs
-    in one group commit.
-    """
+    """Groups of `fan_in` manifests of one size class each: one where a class is full, more where
+    many small manifests have accumulated, as of many tasks or jobs. [CM12]"""
     sized = [(ref, ref.files) for ref in snapshot.manifests]
     fan_in, limit = budgets.fan_in, budgets.max_merged_files
     small = sum(files * fan_in <= limit for _, files in sized)
@@ -712,10 +644,8 @@ def _full_tier(sized: Sequence[tuple[_Ref, int]], limit: int, fan_in: int) -> tu
             while size >= fan_in:
                 size, tier = size // fan_in, tier + 1
             tiers.setdefault(tier, []).append(ref)
-    full = [tier for tier, members in sorted(tiers.items()) if len(members) >= fan_in]
-    if not full:
-        return ()
-    return tuple(tiers[full[0]][:fan_in])
+    full = (members for _, members in sorted(tiers.items()) if len(members) >= fan_in)
+    return tuple(next(full, ())[:fan_in])
 
 
 # How a job lays out its files: their columns and partitioning, and the partitions that they
@@ -755,12 +685,9 @@ def lay_out(
     url: str,
     replaces: bool = False,
 ) -> Layout:
-    """Return the layout for writing rows of this schema after those before; names: partition
+    """Return the layout for writing rows of this schema after those before. names: partition
     columns, None: the table's; replaces: the table gets these columns and this partitioning.
-
-    SchemaMismatchError if the data does not fit, UsageError if the table is partitioned
-    differently. [SC3] [SC5] [PT1]
-    """
+    SchemaMismatchError or UsageError where they do not fit. [SC3] [SC5] [PT1]"""
     schema, initial, own = layout.schema, layout.initial, layout.partition_by
     if schema is None and snapshot.provisional and not _suits(snapshot, data, names):
         # The job that created the table has committed nothing. Among such first writes, the first
@@ -783,15 +710,10 @@ def lay_out(
             'partition_by out, or replace the table: mode="overwrite", replace_schema=True'
         )
     missing = tuple(dict.fromkeys((*layout.missing, *lacking)))
+    made = msgspec.structs.replace(layout, schema=after, partition_by=chosen, missing=missing)
     if initial is not None:
-        return Layout(schema=after, partition_by=chosen, initial=after, missing=missing)
-    return Layout(
-        schema=after,
-        partition_by=chosen,
-        edits=(*layout.edits, *edits),
-        missing=missing,
-        repartitions=layout.repartitions,
-    )
+        return msgspec.structs.replace(made, initial=after)
+    return msgspec.structs.replace(made, edits=(*layout.edits, *edits))
 
 
 def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> Layout:
@@ -810,17 +732,12 @@ def _replacing(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) ->
             )
         names = spelled(snapshot.schema, snapshot.partition_by)
     chosen = check_partition_by(after, names)
-    return Layout(
-        schema=after,
-        partition_by=chosen,
-        edits=edits,
-        repartitions=chosen != snapshot.partition_by,
-    )
+    repartitions = chosen != snapshot.partition_by
+    return Layout(schema=after, partition_by=chosen, edits=edits, repartitions=repartitions)
 
 
 def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whole: bool) -> None:
-    """SchemaMismatchError if data that lacks these columns may not be written. whole: it replaces
-    the whole table. [SC8]"""
+    """SchemaMismatchError if data may not lack these. whole: it replaces the table. [SC8]"""
     said = properties.get(MISSING_COLUMNS)
     if not missing or said == "null" or not (whole or said == "error"):
         return
@@ -829,10 +746,9 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
     if said == "error":
         why = f"the table's property {MISSING_COLUMNS} is error"
     raise SchemaMismatchError(
-        f"Column {shown} of the table is missing from the data, and {why}. Nothing was "
-        "committed. Add it to the data (for no value, as an "
-        "explicit column of nulls), drop it from the table (drop_column), or set the "
-        f'property {MISSING_COLUMNS} to "null".'
+        f"Column {shown} of the table is missing from the data, and {why}. Nothing was committed. "
+        "Add it to the data (for no value, as an explicit column of nulls), drop it from the table "
+        f'(drop_column), or set the property {MISSING_COLUMNS} to "null".'
     )
 
 
@@ -861,9 +777,9 @@ def _check_common(table: Schema, data: Schema, lacking: Sequence[str]) -> None:
             for schema in (data, table)
         )
         raise SchemaMismatchError(
-            f"The data has no column in common with the table. It has {have}; the table has "
-            f"{want}. Is this the right table? Rename the "
-            "data's columns, or add one of them to the table first (add_column)."
+            f"The data has no column in common with the table. It has {have}; the table has {want}."
+            " Is this the right table? Rename the data's columns, or add one of them to the table "
+            "first (add_column)."
         )
 
 
@@ -873,23 +789,17 @@ def replaced(
     snapshot: Snapshot,
     conflict: ConflictChoice,
 ) -> Overwrite:
-    """What an overwrite replaces: the whole table (None), the partitions that the job writes
-    ("dynamic"), or the named partitions. [CF3] [PT3]"""
+    """What an overwrite replaces: all (None), what is written, or named partitions. [CF3] [PT3]"""
     if given == "dynamic":
         return Overwrite(dynamic=True, conflict=conflict)
     if given is None:
         return Overwrite(scope=({},), conflict=conflict)
-    schema = layout.schema or snapshot.schema
-    return Overwrite(
-        scope=(parse_static(schema, layout.partitioning(snapshot), given),), conflict=conflict
-    )
+    static = parse_static(layout.schema or snapshot.schema, layout.partitioning(snapshot), given)
+    return Overwrite(scope=(static,), conflict=conflict)
 
 
 def check_inside(
-    overwrite: Overwrite | None,
-    touched: Sequence[PartitionPattern],
-    schema: Schema,
-    given: object,
+    overwrite: Overwrite | None, touched: Sequence[PartitionPattern], schema: Schema, given: object
 ) -> None:
     """Refuse rows outside a static overwrite's partitions: a rerun would repeat them. [PT3]"""
     if overwrite is None or overwrite.dynamic or overwrite.scope == ({},):
@@ -910,6 +820,5 @@ def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> boo
         [(field.name, type_text(field.type)) for field in schema.fields]
         for schema in (snapshot.schema, data)
     )
-    return there == here and (
-        check_partition_by(snapshot.schema, names or ()) == snapshot.partition_by
-    )
+    by = snapshot.partition_by
+    return there == here and check_partition_by(snapshot.schema, names or ()) == by

@@ -1,8 +1,5 @@
 """The findings of `verify`, and the rules that a version and its successor must keep. [RD10] [IV1]
-[WM4]
-
-Pure: snapshots in, findings out.
-"""
+[WM4] Pure: snapshots in, findings out."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ _RESTORE_OR_ROLL_BACK = (
     f"{_RESTORE} If it is lost: `manifestcommit rollback` to a version that does not list it."
 )
 _OF_VERSION = (
-    f"{_RESTORE} If it is lost: the versions above it stay readable, and `manifestcommit gc` "
-    "with a shorter history expires it; "
-    "if it is the newest, nothing can be read or committed before it is back."
+    f"{_RESTORE} If it is lost: the versions above it stay readable, and `manifestcommit gc` with "
+    "a shorter history expires it; if it is the newest, nothing can be read or committed before "
+    "it is back."
 )
 _OF_CHAIN = (
     "Compare the two objects with a backup and restore the one that was replaced; the program "
@@ -151,6 +148,7 @@ NOTES: Mapping[str, str] = {
     ),
 }
 REMEDIES: Mapping[str, str] = {**_OF_DAMAGE, **NOTES}
+Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
 
 
 class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,12 +171,8 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-Problem: TypeAlias = tuple[str, str]  # the kind of a finding, and what is wrong
-
-
 def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
-    """Make a finding, with the severity and the remedy of its kind. of: an object's name, or the
-    number of a version."""
+    """Make a finding of a kind. of: an object's name, or the number of a version."""
     return VerifyFinding(
         kind=kind,
         severity="note" if kind in NOTES else "damage",
@@ -189,8 +183,7 @@ def finding(kind: str, of: str | int, problem: str) -> VerifyFinding:
 
 
 def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
-    """Check the rules between a version and the next: identity, time, fence, watermarks, records,
-    totals. [CM14] [CM17] [CM24] [GC2]"""
+    """Check the rules between a version and the next one. [CM14] [CM17] [CM24] [GC2]"""
     if child.table_id != parent.table_id:
         # the versions belong to two tables: nothing else can be compared
         yield other_table(child, parent.table_id, f"version {parent.version}")
@@ -229,8 +222,7 @@ def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
 
 
 def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
-    """Report an object that is no version of the table: a job of a removed table has left it, or a
-    job has created a number that is void. [LY15]"""
+    """Report an object that is no version: of a removed table's job, or of a void number. [LY15]"""
     text = "the table has gone past its number, and no version was built on it"
     if snapshot.table_id != head.table_id:
         text = f"it is of table {snapshot.table_id}, which was removed from this root"
@@ -238,8 +230,7 @@ def skipped_version(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
 
 
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
-    """Check a version by itself: its records, its tags, and that it lists nothing from later
-    versions. [OB2] [OB10] [CM17] [RD5]"""
+    """Check a version by itself; it lists nothing from later ones. [OB2] [OB10] [CM17] [RD5]"""
     return _findings(snapshot, _false_records(snapshot))
 
 
@@ -261,8 +252,7 @@ def _false_records(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[VerifyFinding]:
-    """Check the totals against what the version lists, as far as references to manifests say.
-    removed: number of rows removed from each manifest. [OB2]"""
+    """Check the totals against the version. removed: rows taken from each manifest. [OB2]"""
     taken = 0
     for ref in snapshot.manifests:
         gone = removed.get(ref.path, 0)
@@ -278,8 +268,7 @@ def count_inlined(snapshot: Snapshot, removed: Mapping[str, int]) -> Iterator[Ve
 
 
 def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[VerifyFinding]:
-    """Check the totals against counts of the listed files: those of `files`, `rows` and `bytes`
-    that were counted. [OB2]"""
+    """Check the totals against counts of `files`, `rows` and `bytes`, where there are. [OB2]"""
     for what, count in counted.items():
         if count != (said := getattr(snapshot.totals, what)):
             text = f"it says {said:,} {what} in all, and lists {count:,}"
@@ -287,8 +276,7 @@ def compare_totals(snapshot: Snapshot, counted: Mapping[str, int]) -> Iterator[V
 
 
 def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Any commit may move a watermark forward (numbers are ordered, texts are not). Only a recorded
-    rewind or rollback may move it back or remove it. [WM4]"""
+    """Only a recorded rewind or rollback moves a watermark back or removes it. [WM4]"""
     if any(commit.operation in ("rewind", "rollback") for commit in child.commits):
         return
     for source, old in sorted(parent.watermarks.items()):
@@ -311,8 +299,7 @@ def _check_watermarks(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
 
 
 def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Each commit records what it advanced; together these are the watermarks' moves, but for what
-    a single one moves otherwise, as a rewind does. [CM24]"""
+    """What commits record that they advanced is how the watermarks moved. [CM24]"""
     if len(child.commits) == 1:
         advanced = child.commits[0].advanced.items()
         if any(child.watermarks.get(source) != end for source, (_, end) in advanced):
@@ -333,8 +320,7 @@ def _check_advanced(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
 
 
 def _check_records(parent: Snapshot, child: Snapshot) -> Iterator[Problem]:
-    """Check that keys and jobs are carried over: only gc forgets them, and only rewinds and
-    rollbacks invalidate keys. Runs are compared as a whole. [KY1] [CM17]"""
+    """Only gc forgets keys and jobs; runs are compared as a whole. [KY1] [CM17]"""
     if any(commit.operation in ("gc", "rewind", "rollback") for commit in child.commits):
         return
     for what, old, new, runs in (
@@ -360,18 +346,14 @@ def _check_totals(before: Totals, child: Snapshot) -> Iterator[Problem]:
 
 
 def _counts_that_differ(commit: Commit) -> Iterator[str]:
-    """Compare what the job read, what its files hold, and what the commit added. A count that the
-    job did not keep is not compared. [OB10]"""
+    """Compare what the job read, wrote and committed, as far as it kept these counts. [OB10]"""
     summary = commit.summary
+    before = ("written", summary.rows_written)
+    if summary.rows_written is None:
+        before = ("read", summary.rows_read)
     for found, count, compared, expected in (
         ("rows written", summary.rows_written, "read", summary.rows_read),
-        ("rows committed", summary.rows, "written", summary.rows_written),
-        (
-            "rows committed",
-            summary.rows if summary.rows_written is None else None,
-            "read",
-            summary.rows_read,
-        ),
+        ("rows committed", summary.rows, *before),
         ("files committed", summary.files, "written", summary.files_written),
         ("bytes committed", summary.bytes, "written", summary.bytes_written),
     ):
@@ -389,10 +371,8 @@ def _objection(snapshot: Snapshot, commit: Commit) -> str | None:
     if job.birth > max(snapshot.version - 1, 1):
         return f"it carries job {commit.job}, which began at or after it"
     if not commit.commit_id.startswith(commit.job):
-        return (
-            f"the commit of job {commit.job} has the id {commit.commit_id!r}, which is not that "
-            "job's"
-        )
+        of = f"the commit of job {commit.job} has the id"
+        return f"{of} {commit.commit_id!r}, which is not that job's"
     if snapshot.recent_jobs.get(commit.job) != snapshot.version:
         return f"it carries job {commit.job}, and does not record that job as committed by it"
     return None

@@ -1,8 +1,5 @@
-"""A stream's position in a table's history, and which commits bring it new data; the
-columns of changed rows. [SP8] [CH2]
-
-Pure.
-"""
+"""A stream's position in a table's history, and which commits bring it new data; the columns of
+changed rows. [SP8] [CH2] Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +14,22 @@ from ..format.evolution import can_widen
 from ..format.fields import Field, FieldType, members, type_text, walk
 from ..format.snapshot import REPLACE, Commit, StreamRecord
 
+OnOverwrite = Literal["fail", "files", "skip", "changes"]
+ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
+# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
+ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
+INSERT: ChangeType = "insert"
+DELETE: ChangeType = "delete"
+PREIMAGE: ChangeType = "update_preimage"
+POSTIMAGE: ChangeType = "update_postimage"
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
 # Batches of streaming queries: which batch a table expects next.
 
 
 def record_of(streams: Mapping[str, StreamRecord], batch: StreamBatch) -> StreamRecord | None:
-    """The record that decides on this batch: another query's under its name, or else the last
-    record of its own query under any name. [KY6]
-
-    A checkpoint can be restarted with a key, without it, or with another one. Its batches stay the
-    same, also under the name of a query whose batches a rollback took back.
-    """
+    """The record that decides on this batch: another query's under its name, or else the last one
+    of its own query under any name, since a checkpoint can be restarted with another key. [KY6]"""
     named = streams.get(batch.name)
     if named is not None and named.query != batch.query and named.batch >= 0:
         return named
@@ -42,14 +45,11 @@ def held(record: StreamRecord) -> str:
 def judge(
     record: StreamRecord | None, batch: StreamBatch
 ) -> Literal["next", "done", "behind", "gap", "reused"]:
-    """Classify this batch: it is the next one, is in the table already, comes from a checkpoint
-    that is older than the table, skips some batches, or belongs to another query under the same
-    name. [KY6]
-
-    A query's batches are numbered without gaps, and only its last one is run again. A name without
-    a record may begin anywhere. A name whose batches a rollback took back, all of them, may be used
-    by another query from its first batch on.
-    """
+    """Classify this batch: the next one, in the table already, from a checkpoint older than the
+    table, one that skips some, or of another query under the same name. A query's batches are
+    numbered without gaps, and only the last one is run again. A name without a record may begin
+    anywhere; one whose batches a rollback took back serves another query from its first batch on.
+    [KY6]"""
     if record is None:
         return "next"
     if record.query != batch.query:
@@ -61,26 +61,11 @@ def judge(
     return "next" if batch.batch == record.batch + 1 else "gap"
 
 
-OnOverwrite = Literal["fail", "files", "skip", "changes"]
-ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
-
-# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
-ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
-INSERT: ChangeType = "insert"
-DELETE: ChangeType = "delete"
-PREIMAGE: ChangeType = "update_preimage"
-POSTIMAGE: ChangeType = "update_postimage"
-CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-
-
 class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stream's position: all files of the versions below `version`, and the first `files` of that
-    version, in their order. [SP8]
-
-    table: the table's id; began: the version with which the stream began; whole: the stream began
-    with all files live at that version, else with those that it added. When a batch has to be
-    repeated, these say where the first batch began.
-    """
+    version, in their order. began: the version with which the stream began; whole: with all files
+    live then, else those that it added: where the first batch began, for a batch that is repeated.
+    [SP8]"""
 
     table: str
     began: int
@@ -126,42 +111,31 @@ def verdict(
     offset's `seen`; on_overwrite: not "changes", which asks no verdict. [SP8]"""
     if commit.operation == REPLACE:
         return "skipped"
-    if not reaches_back(commit, seen) and (
-        commit.summary.removed_files == 0 or on_overwrite == "files"
-    ):
+    adds_only = commit.summary.removed_files == 0 or on_overwrite == "files"
+    if adds_only and not reaches_back(commit, seen):
         return "data"
     return "skipped" if on_overwrite == "skip" else "refused"
 
 
 def reaches_back(commit: Commit, seen: int) -> bool:
-    """Whether the commit is a rollback that restores files from before the stream began. Files of
-    later versions have been streamed already. [CF13]"""
+    """Whether the commit is a rollback that restores files from before the stream. [CF13]"""
     return commit.restored is not None and commit.restored < seen and commit.summary.files > 0
 
 
 def brings_back(commit: Commit, added_files: int) -> bool:
-    """Whether a commit other than a rollback made files live that it did not add. added_files: the
-    number that it added. [SP8] [CM9]
-
-    The commit record counts all of them, whatever the operation is called.
-    """
-    return (
-        commit.restored is None
-        and commit.operation != REPLACE
-        and commit.summary.files > added_files
-    )
+    """Whether a commit other than a rollback made files live besides the `added_files` that it
+    added: its record counts all, whatever the operation is called. [SP8] [CM9]"""
+    is_other = commit.restored is None and commit.operation != REPLACE
+    return is_other and commit.summary.files > added_files
 
 
 def unreadable_columns(
     columns: Iterable[Field], there: Sequence[Field], *, later: bool, void: bool = False
 ) -> list[str]:
     """Why files of a version with the columns `there` cannot be read as `columns`, one clause per
-    column; [] if they can. [SP8]
-
-    later: the version is newer than the one that `columns` belong to. A column missing from it was
-    dropped since; a column missing from an older version reads as null. void: the reader reads
-    columns that have no type yet as any, as Arrow does. [SC11]
-    """
+    column. later: the version is newer than theirs: a column missing from it was dropped since,
+    while in an older one it reads as null. void: columns without a type yet are read as any, as
+    Arrow does. [SP8] [SC11]"""
     by_id = {field.id: field for field in there}
     reasons = []
     for column in columns:
@@ -195,11 +169,8 @@ def changes_every_row(
     commits: Sequence[Commit],
 ) -> bool:
     """Whether a version may change these columns in rows whose files it leaves alone, since it
-    dropped one of them, or brought one back. before, there: the columns of the version before, and
-    of it. [CH6]
-
-    Only a rollback brings a column back that files hold; a new one is null in them.
-    """
+    dropped one of them, or a rollback brought one back that files hold. before, there: the columns
+    of the version before, and of it. [CH6]"""
     shown = _ids(columns)
     old, new = shown & _ids(before), shown & _ids(there)
     return bool(old - new) or (new > old and any(commit.restored is not None for commit in commits))

@@ -1,8 +1,5 @@
 """Group commit: which changes may be published, which of them apply, and what the combined version
-is. [CM19]-[CM24]
-
-Pure.
-"""
+is. [CM19]-[CM24] Pure."""
 
 from __future__ import annotations
 
@@ -44,12 +41,9 @@ class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_plain(change: Change) -> TypeGuard[Write]:
-    """Whether the change is an append that can be judged by the latest version alone: it changes no
-    column, removes nothing, and adds only files of its own. [CM19]
-
-    The check lists every member that such a change may have. A member that a later release adds to
-    changes does not pass by being unknown here.
-    """
+    """Whether the change is an append that can be judged by the latest version alone, and adds only
+    files of its own. It lists every member that such a change may have: one that a later release
+    adds does not pass by being unknown here. [CM19]"""
     if not isinstance(change, Write):
         return False
     members: dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
@@ -57,49 +51,33 @@ def is_plain(change: Change) -> TypeGuard[Write]:
     lists = bool(change.add or change.add_manifests)
     if change != known or (lists and (change.schema is None or change.partition_by is None)):
         return False
-    own = all(
-        entry.job == change.job == object_names.job_of_data_file(entry.path) for entry in change.add
-    )
     paths = [ref.path for ref in change.add_manifests]
-    return (
-        own
-        and len(set(paths)) == len(paths)
-        and all(object_names.job_of_manifest(path) == change.job for path in paths)
-    )
+    jobs: list[str | None] = [object_names.job_of_manifest(path) for path in paths]
+    jobs += [object_names.job_of_data_file(entry.path) for entry in change.add]
+    jobs += [entry.job for entry in change.add]
+    return len(set(paths)) == len(paths) and all(job == change.job for job in jobs)
 
 
 def carries_others(change: Change) -> TypeGuard[Write]:
-    """Whether changes of others may come before this one in its version: it must not conflict with
-    them by itself. [CM20]"""
-    return (
-        isinstance(change, Write)
-        and change.operation == "append"
-        and change.overwrite is None
-        and not change.remove
-        and not change.reads
-        and not change.first
-        and change.audited is None
-    )
+    """Whether changes of others may come first in its version: it conflicts with none. [CM20]"""
+    if not isinstance(change, Write) or change.operation != "append":
+        return False
+    alone = change.remove or change.reads or change.first
+    return not alone and change.overwrite is None and change.audited is None
 
 
 def may_wait(snapshot: Snapshot, job: str) -> bool:
-    """Whether a job with this name can be carried on top of this snapshot: it belongs to this
-    table, its base version is neither below the fence nor after the snapshot, and the snapshot does
-    not record it as committed or aborted. [CM20] [CM22]"""
-    name = object_names.parse_job_id(job)
-    is_between = (
-        name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version
-    )
-    return is_between and job not in snapshot.recent_jobs
+    """Whether a job with this name can be carried on top of this snapshot: it is of this table,
+    between fence and snapshot, and not recorded as committed or aborted. [CM20] [CM22]"""
+    name, known = object_names.parse_job_id(job), snapshot.recent_jobs
+    is_between = snapshot.fence <= name.birth <= snapshot.version
+    return is_between and name.table_id == snapshot.table_id and job not in known
 
 
 def crowds(snapshot: Snapshot, job: str) -> bool:
-    """Whether the job shows that many jobs are writing now: it may wait, and its base version is at
-    most a few versions old. [CM19]"""
-    return (
-        may_wait(snapshot, job)
-        and snapshot.version - object_names.parse_job_id(job).birth <= _YOUNG
-    )
+    """Whether the job shows that many are writing now: it may wait, and began lately. [CM19]"""
+    age = snapshot.version - object_names.parse_job_id(job).birth
+    return age <= _YOUNG and may_wait(snapshot, job)
 
 
 def in_order(jobs: Iterable[str]) -> list[str]:
@@ -108,12 +86,8 @@ def in_order(jobs: Iterable[str]) -> list[str]:
 
 
 def applies(snapshot: Snapshot, change: Write, record: KeyRecord | None = None) -> bool:
-    """Whether the change of an intent can come next in this state, if its job is not recorded.
-    record: the newest one of its key there. [CM20] [KY7]
-
-    For a plain append the conflict rules need only the state: it includes every commit since the
-    base version, and what this create carries so far.
-    """
+    """Whether the change of an intent can come next in this state, which includes every commit
+    since its base version. record: the newest one of its key there. [CM20] [KY7]"""
     if not is_plain(change) or not may_wait(snapshot, change.job):
         return False
     if record is not None and record.digest:
@@ -126,24 +100,13 @@ def carry(
     carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
 ) -> CombinedCommit:
     """Add one more change, which `applies` has passed against this state. [CM24]"""
-    head = carried.snapshot
-    made = apply(
-        head,
-        change,
-        Inputs(),
-        parent_digest="",
-        commit_id=commit_id,
-        now_us=now_us,
-        writer=writer,
-    )
+    head, own = carried.snapshot, {"commit_id": commit_id, "writer": writer, "parent_digest": ""}
+    made = apply(head, change, Inputs(), now_us=now_us, **own)
     # The next change becomes part of the same version, so this state keeps the number of the head.
-    return CombinedCommit(
-        snapshot=msgspec.structs.replace(made, version=head.version),
-        commits=(*carried.commits, *made.commits),
-    )
+    same = msgspec.structs.replace(made, version=head.version)
+    return CombinedCommit(snapshot=same, commits=(*carried.commits, *made.commits))
 
 
 def complete(carried: CombinedCommit, made: Snapshot) -> Snapshot:
-    """The version `made`, in which the carrier's own change comes last, with the records of all
-    that it carries. [CM24]"""
+    """The version `made`, the carrier's own, with the records of all that it carries. [CM24]"""
     return msgspec.structs.replace(made, commits=(*carried.commits, *made.commits))

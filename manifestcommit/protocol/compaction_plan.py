@@ -1,8 +1,5 @@
 """Plans compaction: which small files, and which small manifests, are rewritten together, and why.
-[GC16] [GC11]
-
-Pure.
-"""
+[GC16] [GC11] Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ SORTED_BYTES = 1 << 30  # of files that are sorted together: the values of the c
 
 
 class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the plan needs to know of a live file. unsorted: its rows are not in the order that is
-    asked for, and it need not be small."""
+    """What the plan knows of a live file. unsorted: not in the order that is asked for."""
 
     path: str
     partition: tuple[WireValue, ...] = ()
@@ -65,14 +61,10 @@ def plan_files(
     files: Iterable[SmallFile], *, target: int, max_bytes: int, min_files: int = 2
 ) -> Iterator[Group]:
     """Group two or more small files of one partition, in the given order, up to the target size
-    together. [GC16]
-
-    files: grouped by partition; memory holds only the files of open groups. Files with source
-    ranges and files without are never mixed: the new file could not name its ranges. A run rewrites
-    at most `max_bytes`; a group that does not fit any more is left. min_files: no group has fewer;
-    if it is above 2, none has a file that is larger than its other files together. Unsorted files
-    are grouped by themselves: few of them, too, where they make more than one file. [GC20]
-    """
+    together. files: grouped by partition. Files with source ranges and files without are never
+    mixed: the new file could not name its ranges. A group above `max_bytes` of the run is left.
+    min_files: no group has fewer; if above 2, none has a file larger than its others together.
+    Unsorted files are grouped by themselves, where they make more than one file. [GC16] [GC20]"""
     small = (file for file in files if file.unsorted or is_small(file.bytes, target))
     total = 0
     for _, of_partition in itertools.groupby(small, key=lambda file: file.partition):
@@ -122,11 +114,8 @@ def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[list[Group]]:
 
 
 def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
-    """Return the ranges that cover the rows of several files exactly: ranges that touch or overlap
-    are joined. [OB8]
-
-    Positions that are texts have no order, so only equal ranges of them are joined.
-    """
+    """Return the ranges that cover the rows of several files exactly: those that touch or overlap
+    are joined; positions that are texts have no order. [OB8]"""
     numbers: dict[str, list[SourceRange]] = {}
     texts: dict[tuple[str, int | str | None, int | str], SourceRange] = {}
     for span in ranges:
@@ -142,30 +131,21 @@ def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
 def plan_manifests(
     manifests: Sequence[ManifestRef], removed: Mapping[str, int], budgets: Budgets
 ) -> tuple[tuple[ManifestRef, ...], ...]:
-    """Group manifests to rewrite as one: neighbours by path that are small, or that have lost a
-    quarter of their rows. [GC11]
-
-    removed: path -> bitmap. A manifest that has lost rows may form a group alone.
-    """
+    """Group manifests to rewrite as one, neighbours by path: small ones, and, also alone, those
+    that have lost a quarter of their rows. removed: path -> bitmap. [GC11]"""
     live = {ref.path: ref.files - removed.get(ref.path, 0).bit_count() for ref in manifests}
     thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
-    wanted = [
-        ref
-        for ref in manifests
-        if ref.path in thinned or is_small(live[ref.path], budgets.manifest_entries)
-    ]
+    most = budgets.manifest_entries
+    wanted = (ref for ref in manifests if ref.path in thinned or is_small(live[ref.path], most))
     ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
-    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), budgets.manifest_entries)
+    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), most)
     return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
 
 
 def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]]:
     """Pack the files of one partition: neighbours up to the target size, or what is sorted
-    together, and, if they have source ranges, up to the number of ranges that one file may name.
-
-    Groups come in the order of their first files: a full group waits for an open group of the other
-    kind that began earlier.
-    """
+    together, and to the number of ranges that one file may name. A full group waits for an open one
+    of the other kind that began earlier."""
     kinds = [*itertools.product((False, True), (False, True))]
     begun: dict[tuple[bool, bool], list[tuple[int, SmallFile]]] = {kind: [] for kind in kinds}
     sizes = dict.fromkeys(kinds, 0)
@@ -213,11 +193,8 @@ def _joined(ranges: list[SourceRange]) -> Iterator[SourceRange]:
     ordered = sorted(ranges, key=lambda span: (span.start is not None, span.start or 0, span.end))
     current = ordered[0]
     for span in ordered[1:]:
-        assert (
-            isinstance(span.end, int)
-            and isinstance(current.end, int)
-            and not isinstance(span.start, str)
-        )
+        assert isinstance(span.end, int) and isinstance(current.end, int)
+        assert not isinstance(span.start, str)
         if span.start is None or span.start <= current.end:
             current = msgspec.structs.replace(current, end=max(current.end, span.end))
         else:

@@ -1,8 +1,6 @@
 """Decides whether a change still applies on top of the commits since its base version: one function
-per rule, all listed in one table by the kind of change. [CF1]
-
-Pure. A conflict is a value here; the engine turns it into an exception.
-"""
+per rule, all listed in one table by the kind of change. [CF1] Pure. A conflict is a value here; the
+engine turns it into an exception."""
 
 from __future__ import annotations
 
@@ -33,6 +31,12 @@ from ..format.transforms import spelled
 from .apply import constraints_after, given_and_taken
 from .change_feed import held, judge, record_of
 from .joint_outcome import last_state, partners_since
+
+# of the conflict that the commit loop resolves by checking the job's files [CK2]
+ROWS_ARE_UNCHECKED = "rows_are_unchecked"
+CONSTRAINT_VIOLATED = "constraint_violated"
+AUDIT_IS_OLD = "audited_table_was_changed"
+ROWS_CAME_SINCE = "rows_came_since_the_proof"
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,12 +86,10 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sides(NamedTuple):
-    """What a rule finds: what this job declared, and what the other commit did. rule: its name,
-    where that is not the function's."""
+    """What a rule finds: what this job declared, and what the other commit did."""
 
     mine: str
     winner: str
-    rule: str = ""
     mismatch: WatermarkMismatch | None = None
 
 
@@ -98,11 +100,12 @@ Rule = Callable[[Snapshot, Any, Inputs], Sides | None]
 def find_conflict(
     head: Snapshot, change: Change, inputs: Inputs, rules: Sequence[Rule] = ()
 ) -> Conflict | None:
-    """Return the first rule that the change breaks on `head`; None: it breaks none. rules: those to
-    ask, else all of its kind. [CF1]"""
+    """Return the first of these rules, or of all of its kind, that the change breaks. [CF1]"""
     for rule in rules or RULES[type(change)]:
         if (sides := rule(head, change, inputs)) is not None:
-            name, mismatch = sides.rule or rule.__name__, sides.mismatch
+            name, mismatch = _NAMES.get(rule, rule.__name__), sides.mismatch
+            if rule is watermark_misfits and mismatch is not None:
+                name = f"watermark_{mismatch.kind}"
             return Conflict(rule=name, mine=sides.mine, winner=sides.winner, mismatch=mismatch)
     return None
 
@@ -131,10 +134,8 @@ def table_exists(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """The job is to be the first, and another commit was. [CF18]"""
     if not change.first or is_unborn(head):
         return None
-    return Sides(
-        'is to create the table (mode="error" or "ignore")',
-        f"the table exists, at version {head.version}",
-    )
+    mine = 'is to create the table (mode="error" or "ignore")'
+    return Sides(mine, f"the table exists, at version {head.version}")
 
 
 def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -143,18 +144,15 @@ def schema_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides | No
     if change.initial is not None:
         if not head.schema.fields or head.provisional:
             return None
-        return Sides(
-            "gives the table its first columns",
-            "another first write was committed before",
-            rule="schema",
-        )
+        mine = "gives the table its first columns"
+        return Sides(mine, "another first write was committed before")
     # a rollback went back to before the table had columns
     if not head.schema.fields and (change.edits or change.schema is not None):
-        return Sides(change.operation, "the table has no columns any more", rule="schema")
+        return Sides(change.operation, "the table has no columns any more")
     try:
         result = apply_edits(head.schema, change.edits) if change.edits else head.schema
     except SchemaConflict as clash:
-        return Sides(f"{change.operation} with a schema change", str(clash), rule="schema")
+        return Sides(f"{change.operation} with a schema change", str(clash))
     if change.schema is None or change.schema.fields == result.fields:
         return None
     return _unreadable(change.schema.fields, result.fields)
@@ -169,23 +167,20 @@ def _unreadable(
     for field in written:
         mine = f"wrote the column {field.name!r}"
         if field.id not in now:
-            return Sides(mine, "it was dropped from the table meanwhile", rule="schema")
+            return Sides(mine, "it was dropped from the table meanwhile")
         column = now[field.id]
         if is_inside and field.name != column.name:
-            return Sides(mine, f"it is called {column.name!r} in the table by now", rule="schema")
+            return Sides(mine, f"it is called {column.name!r} in the table by now")
         if field.nullable and not column.nullable:
-            return Sides(
-                f"{mine} as one that may be null",
-                "it may not be null in the table any more",
-                rule="schema",
-            )
+            winner = "it may not be null in the table any more"
+            return Sides(f"{mine} as one that may be null", winner)
         old, new = type_text(field.type), type_text(column.type)
         if members(field.type) and members(column.type):
             pair = members(field.type), members(column.type)
             if (inside := _unreadable(*pair, is_inside=True)) is not None:
                 return inside
         elif old != new and not can_widen(field.type, column.type):
-            return Sides(f"{mine} as {old}", f"it is {new} in the table by now", rule="schema")
+            return Sides(f"{mine} as {old}", f"it is {new} in the table by now")
     return None
 
 
@@ -197,11 +192,8 @@ def partitioning_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Side
     fits = change.partition_by in (None, head.partition_by) and {*named} <= {*head.partition_by}
     if fits or change.initial is not None or change.repartitions or not head.schema.fields:
         return None
-    return Sides(
-        f"is partitioned by {_fields(head, change.partition_by or named)}",
-        f"the table is partitioned by {_fields(head, head.partition_by)}",
-        rule="partitioning",
-    )
+    mine = f"is partitioned by {_fields(head, change.partition_by or named)}"
+    return Sides(mine, f"the table is partitioned by {_fields(head, head.partition_by)}")
 
 
 def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -211,20 +203,16 @@ def former_file_stays(head: Snapshot, change: Write, inputs: Inputs) -> Sides | 
     left = head.totals.files - given_and_taken(head, change, inputs)[1].files
     if not left:
         return None
-    return Sides(
-        f"partitions the table by {_fields(head, change.partition_by or ())}",
-        f"{left} files in other partitions would stay",
-        rule="partitioning",
-    )
+    mine = f"partitions the table by {_fields(head, change.partition_by or ())}"
+    return Sides(mine, f"{left} files in other partitions would stay")
 
 
 def path_is_live(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """A file is listed already: listing it again would duplicate its rows. [CF10]"""
     if not inputs.live:
         return None
-    return Sides(
-        f"adds {min(inputs.live)!r}", f"the table lists {len(inputs.live)} of the added files"
-    )
+    winner = f"the table lists {len(inputs.live)} of the added files"
+    return Sides(f"adds {min(inputs.live)!r}", winner)
 
 
 def replaced_file_is_gone(
@@ -244,10 +232,8 @@ def replacement_changes_rows(head: Snapshot, change: Write, inputs: Inputs) -> S
     given, taken = given_and_taken(head, change, inputs)
     if given.rows == taken.rows and change.overwrite is None:
         return None
-    return Sides(
-        f"replaces files with {taken.rows} rows by files with {given.rows}",
-        "the rows of a table stay when its files are replaced",
-    )
+    mine = f"replaces files with {taken.rows} rows by files with {given.rows}"
+    return Sides(mine, "the rows of a table stay when its files are replaced")
 
 
 def partition_was_touched(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -265,17 +251,14 @@ def _written(
     commits: Sequence[InterveningCommit],
     where: Sequence[PartitionPattern] | None,
 ) -> Sides | None:
-    """Another commit added to or removed from one of these partitions. One that replaces files
-    conflicts with nothing: it changes no row. [GC11] [CF15]"""
+    """Another commit added to or removed from these; a replacement changes no row. [GC11] [CF15]"""
     for winner in commits:
         commit = winner.commit
         shared = None if commit.operation == REPLACE else first_overlap(where or (), commit.touched)
         if shared is not None:
-            return Sides(
-                f"{mine} {describe_touch(head, shared)}",
-                f"version {winner.version} ({commit.operation} by job {commit.job}) wrote "
-                f"there since {change.since}",
-            )
+            who = f"version {winner.version} ({commit.operation} by job {commit.job})"
+            wrote = f"{who} wrote there since {change.since}"
+            return Sides(f"{mine} {describe_touch(head, shared)}", wrote)
     return None
 
 
@@ -338,12 +321,8 @@ def watermark_misfits(head: Snapshot, change: Write, inputs: Inputs) -> Sides | 
     mismatch = find_mismatch(head.watermarks, head.origins, change.advances)
     if mismatch is None:
         return None
-    return Sides(
-        f"advances {mismatch.source!r} from {mismatch.want!r}",
-        f"the current watermark is {mismatch.have!r}",
-        rule=f"watermark_{mismatch.kind}",
-        mismatch=mismatch,
-    )
+    mine = f"advances {mismatch.source!r} from {mismatch.want!r}"
+    return Sides(mine, f"the current watermark is {mismatch.have!r}", mismatch)
 
 
 def job_is_committed(head: Snapshot, change: Abort, inputs: Inputs) -> Sides | None:
@@ -358,28 +337,22 @@ def watermark_was_moved(head: Snapshot, change: Rewind, inputs: Inputs) -> Sides
     """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
     # A source can return to the same position: work was done and undone meanwhile, and the keys to
     # invalidate have changed.
-    stood = [
-        *(winner.snapshot.watermarks.get(change.source) for winner in inputs.winners),
-        head.watermarks.get(change.source),
-    ]
+    states = [*(winner.snapshot for winner in inputs.winners), head]
+    stood = [state.watermarks.get(change.source) for state in states]
     # within one version, a source may return to where it was
     moved = any(change.source in winner.commit.advanced for winner in inputs.winners)
     if all(position == change.have for position in stood) and not inputs.reused and not moved:
         return None
-    return Sides(
-        f"rewinds {change.source!r} from {change.have!r}",
-        f"others moved it; it is at {head.watermarks.get(change.source)!r}",
-    )
+    winner = f"others moved it; it is at {head.watermarks.get(change.source)!r}"
+    return Sides(f"rewinds {change.source!r} from {change.have!r}", winner)
 
 
 def tagged_version_is_gone(head: Snapshot, change: TagEdit, inputs: Inputs) -> Sides | None:
     """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
     if change.version is None or is_readable(head, change.version):
         return None
-    return Sides(
-        f"tags version {change.version} as {change.name!r}",
-        f"that version was expired; the oldest readable one is {head.expired}",
-    )
+    winner = f"that version was expired; the oldest readable one is {head.expired}"
+    return Sides(f"tags version {change.version} as {change.name!r}", winner)
 
 
 def rolled_back_over(head: Snapshot, change: Rollback, inputs: Inputs) -> Sides | None:
@@ -415,8 +388,7 @@ def undoes_a_joint_commit(
     else:
         winner = (
             f"that undoes a joint commit {left} in this table alone: roll back all of its tables "
-            "by rollback_together (--together-with), or give alone=True to undo it here "
-            "only"
+            "by rollback_together (--together-with), or give alone=True to undo it here only"
         )
     return Sides(mine, winner)
 
@@ -439,9 +411,8 @@ def condemned_file_is_live(head: Snapshot, change: Retention, inputs: Inputs) ->
 def forgotten_keys_came_back(head: Snapshot, change: Retention, inputs: Inputs) -> Sides | None:
     """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
     them could repeat their work. [KY4]"""
-    version = next(
-        (winner.version for winner in inputs.winners if winner.commit.restored is not None), None
-    )
+    rollbacks = (each.version for each in inputs.winners if each.commit.restored is not None)
+    version = next(rollbacks, None)
     if version is None or not change.keys_from:
         return None
     return Sides("forgets keys", f"version {version}, a rollback, brought old ones back")
@@ -456,18 +427,8 @@ def stream_skips_batches(head: Snapshot, change: Write, inputs: Inputs) -> Sides
     mismatch = WatermarkMismatch(
         kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False
     )
-    return Sides(
-        f"commits batch {batch.batch} of {batch.name!r}",
-        f"the table holds {held(record)} of that query",
-        mismatch=mismatch,
-    )
-
-
-# of the conflict that the commit loop resolves by checking the job's files [CK2]
-ROWS_ARE_UNCHECKED = "rows_are_unchecked"
-CONSTRAINT_VIOLATED = "constraint_violated"
-AUDIT_IS_OLD = "audited_table_was_changed"
-ROWS_CAME_SINCE = "rows_came_since_the_proof"
+    mine = f"commits batch {batch.batch} of {batch.name!r}"
+    return Sides(mine, f"the table holds {held(record)} of that query", mismatch)
 
 
 def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -479,9 +440,8 @@ def rows_are_unchecked(head: Snapshot, change: Write, inputs: Inputs) -> Sides |
     lacking = unchecked(head, change)
     if not lacking:
         return None
-    return Sides(
-        "adds rows", f"they were not checked against the constraint {lacking[0]!r} of the table"
-    )
+    winner = f"they were not checked against the constraint {lacking[0]!r} of the table"
+    return Sides("adds rows", winner)
 
 
 def unchecked(head: Snapshot, change: Write) -> list[str]:
@@ -519,22 +479,16 @@ def constraint_is_other(head: Snapshot, change: Write, inputs: Inputs) -> Sides 
     for name, constraint in change.constrain.items():
         was_there = (name in each.snapshot.constraints for each in inputs.winners)
         if constraint is None and not (name in head.constraints and all(was_there)):
-            return Sides(
-                f"drops the constraint {name!r}",
-                "the table has no constraint of that name any more",
-            )
+            winner = "the table has no constraint of that name any more"
+            return Sides(f"drops the constraint {name!r}", winner)
         if constraint is not None and name.lower() in there:
-            return Sides(
-                f"adds the constraint {name!r}", "the table has a constraint of that name by now"
-            )
-    if not change.constrain or len(constraints_after(head, change)) <= max(
-        MOST_CONSTRAINTS, len(head.constraints)
-    ):
+            winner = "the table has a constraint of that name by now"
+            return Sides(f"adds the constraint {name!r}", winner)
+    most = max(MOST_CONSTRAINTS, len(head.constraints))
+    if not change.constrain or len(constraints_after(head, change)) <= most:
         return None
-    return Sides(
-        f"adds the constraint {min(change.constrain)!r}",
-        f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible",
-    )
+    winner = f"the table has {MOST_CONSTRAINTS} constraints, and no more are possible"
+    return Sides(f"adds the constraint {min(change.constrain)!r}", winner)
 
 
 def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
@@ -547,10 +501,8 @@ def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) ->
     for name, constraint in constraints_after(head, change).items():
         lost = [column for column, id in constraint.columns.items() if id not in columns]
         if lost:
-            return Sides(
-                f"({change.operation}) leaves the table without the column {lost[0]!r}",
-                f"the constraint {name!r} names it: drop the constraint first",
-            )
+            mine = f"({change.operation}) leaves the table without the column {lost[0]!r}"
+            return Sides(mine, f"the constraint {name!r} names it: drop the constraint first")
     return None
 
 
@@ -587,6 +539,13 @@ RULES: Mapping[type[Any], tuple[Rule, ...]] = {
     ),
 }
 
+# The name of a rule, where it is not the function's.
+_NAMES: Mapping[Rule, str] = {
+    schema_is_other: "schema",
+    partitioning_is_other: "partitioning",
+    former_file_stays: "partitioning",
+}
+
 # Permanent conflicts: they follow from the job's base version, or from the record of its key, so no
 # later commit resolves them.
 FINAL = frozenset(
@@ -603,8 +562,7 @@ FINAL = frozenset(
 
 
 def is_readable(head: Snapshot, version: int) -> bool:
-    """Whether a version is readable at this `head`: it is not expired, or it is tagged, and it is
-    no void member of a joint commit. [RD3] [MT8]"""
+    """Whether a version is readable: not expired or tagged, and not void. [RD3] [MT8]"""
     is_kept = head.expired <= version <= head.version or any(
         tag.version == version for tag in head.tags.values()
     )
@@ -613,9 +571,8 @@ def is_readable(head: Snapshot, version: int) -> bool:
 
 def first_expired(head: Snapshot, versions: Iterable[int]) -> int | None:
     """The first of these versions that was expired and is not tagged at this `head`. [RD3]"""
-    return next(
-        (each for each in versions if each < head.expired and not is_readable(head, each)), None
-    )
+    below = (each for each in versions if each < head.expired)
+    return next((each for each in below if not is_readable(head, each)), None)
 
 
 def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:

@@ -1,8 +1,5 @@
 """Joint commits: what became of a member and the state that follows from it, the order of the
-tables, and which of their versions belong together. [MT2] [MT4] [MT5] [MT6] [MT12]
-
-Pure.
-"""
+tables, and which of their versions belong together. [MT2] [MT4] [MT5] [MT6] [MT12] Pure."""
 
 from __future__ import annotations
 
@@ -46,13 +43,9 @@ def attempt_of(pending: Pending) -> str:
 def member_outcome(
     member: Snapshot, home: Snapshot, is_over: Callable[[str], bool]
 ) -> MemberOutcome:
-    """What the latest version of the home says of a pending version. [MT6]
-
-    home: read after `member`; it may be pending itself, since no member changes what this reads.
-    is_over: whether the home records this attempt as aborted, or this job as aborted or committed,
-    runs included; it is not asked where the member is committed. A job commits once: if not with
-    this member, then never with it.
-    """
+    """What the latest version of the home, read after `member`, says of a pending version. is_over:
+    whether the home records this attempt as aborted, or this job as aborted or committed, runs
+    included. A job commits once: if not with this member, then never with it. [MT6]"""
     assert member.pending is not None
     attempt, known = attempt_of(member.pending), home.joint.get(member.table_id)
     if known is not None and known.version >= member.version:
@@ -67,11 +60,8 @@ def member_outcome(
 
 def state_before(member: Snapshot, base: Snapshot) -> Snapshot:
     """The state to build the next version on above a member that was aborted: that of its `base`,
-    and the member's version is void. [MT5]
-
-    Times come from the member, so that those of the chain never go back, and what its writer saw of
-    the clocks stays known. [CM14] [CM27]
-    """
+    with the member's version void, and its times, so that the chain's never go back. [MT5] [CM14]
+    [CM27]"""
     assert member.pending is not None and member.pending.base == base.version
     return msgspec.structs.replace(
         base,
@@ -103,16 +93,12 @@ def share_of(snapshot: Snapshot) -> Share | None:
     """The joint commit that a version says to be part of; None: of none. [MT3] [MT4]"""
     if snapshot.pending is not None:
         return Share(home=snapshot.pending.home, attempt=attempt_of(snapshot.pending))
-    attempt = next(
-        filter(None, (_decided_attempt(snapshot, each.job) for each in snapshot.commits)), None
-    )
+    decided = (_decided_attempt(snapshot, each.job) for each in snapshot.commits)
+    attempt = next(filter(None, decided), None)
     if attempt is None:
         return None
-    members = {
-        record.root: record.version
-        for record in sorted(snapshot.joint.values(), key=lambda record: record.root)
-        if record.attempt == attempt
-    }
+    ordered = sorted(snapshot.joint.values(), key=lambda record: record.root)
+    members = {each.root: each.version for each in ordered if each.attempt == attempt}
     return Share(home=None, attempt=attempt, members=members)
 
 
@@ -127,8 +113,7 @@ def _decided_attempt(snapshot: Snapshot, job: str) -> str | None:
 
 
 def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -> Snapshot:
-    """The next version as a member of a joint commit. home: the root that decides; job: the job
-    there; base: the `last_state` of what the change was applied to. [MT3]"""
+    """The next version as a member. base: the `last_state` that the change was applied to. [MT3]"""
     home_id = parse_job_id(job).table_id
     pending = Pending(home=home, table_id=home_id, job=job, attempt=attempt, base=base)
     homes = {**made.homes, home_id: HomeRecord(version=made.version, root=home)}
@@ -150,11 +135,9 @@ Participant: TypeAlias = tuple[int, str]
 
 
 def in_order(participants: Iterable[Participant]) -> list[Participant]:
-    """The tables of a joint commit, its home first; ValueError where they cannot form one. [MT2]
-
-    The order follows from the tables alone. So of two tables that wait for each other's decision,
-    one is the home of both, and no two coordinators that died can block each other's tables.
-    """
+    """The tables of a joint commit, its home first; ValueError where they cannot form one. The
+    order follows from the tables alone: so no two coordinators that died can block each other's
+    tables. [MT2]"""
     ordered = sorted(participants)
     ids = [table_id for _, table_id in ordered]
     if not 2 <= len(ids) <= MOST_TABLES:
@@ -169,12 +152,9 @@ def in_order(participants: Iterable[Participant]) -> list[Participant]:
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A table whose version does not fit the others.
-
-    table_id: the table; home: the one that decided; version: the member's version; move: "up", the
-    table must be read at `version`, which the home has decided; "down", below it, at its base,
-    since the home was read before that was decided.
-    """
+    """A table whose version does not fit the others. home: the one that decided; version: the
+    member's; move: "up": to be read at `version`, which the home has decided; "down": below it, at
+    its base, since the home was read before that was decided."""
 
     table_id: str
     home: str
@@ -205,9 +185,8 @@ def partners_since(head: Snapshot, target: Snapshot) -> dict[str, str]:
     """The tables with which this one took part in a joint commit after `target`, which has an
     earlier state: id -> root. Of a member only its home, which knows the others. [MT14]"""
     found = {each: now.root for each, now in head.joint.items() if target.joint.get(each) != now}
-    return found | {
-        each: now.root for each, now in head.homes.items() if target.homes.get(each) != now
-    }
+    homes = head.homes.items()
+    return found | {each: now.root for each, now in homes if target.homes.get(each) != now}
 
 
 def _decided(chosen: Mapping[str, Snapshot], home: str, table_id: str) -> int:

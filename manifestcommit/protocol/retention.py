@@ -1,8 +1,5 @@
 """The rules of garbage collection: the fence and the oldest readable version by policy, and a
-verdict on every object. [GC1] [GC5]
-
-Pure.
-"""
+verdict on every object. [GC1] [GC5] Pure."""
 
 from __future__ import annotations
 
@@ -66,8 +63,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
         return older, range(self.expired, self.version + 1)
 
     def is_readable_at(self, head: Snapshot) -> bool:
-        """Whether all of these versions are readable at `head`: those that it has expired are
-        tagged. Counts, and does not walk the range. [GC4]"""
+        """Whether all of these are readable at `head`, without walking the range. [GC4]"""
         tagged = {tag.version for tag in head.tags.values()}
         end = min(head.expired, self.version + 1)
         kept = sum(self.expired <= version < end for version in tagged)
@@ -76,7 +72,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True):
     """What happens to an object. kind: a class for counts; reason: for people."""
 
     action: Action
@@ -96,10 +92,7 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
         void=frozenset(snapshot.void),
         layouts=(
             partitioning.folder_columns(snapshot.schema, snapshot.partition_by),
-            *(
-                tuple(PartitionColumn(name, type) for name, type in layout)
-                for layout in snapshot.former_folders
-            ),
+            *snapshot.former_folders,
         ),
         own=frozenset((snapshot.table_id, *snapshot.cloned)),
     )
@@ -107,11 +100,8 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
 
 def newest_by(times: Iterable[tuple[int, float]], moment_s: float, now_s: float) -> int:
     """The highest version that certainly existed at that moment; 0: none did. times: (version,
-    creation time) in order. [GC1]
-
-    A time in the future, or below that of an earlier version, comes from a wrong clock and is
-    ignored.
-    """
+    creation time) in order: one in the future, or below an earlier one, is of a wrong clock.
+    [GC1]"""
     newest, latest_s = 0, -math.inf
     for version, created_s in times:
         if latest_s <= created_s <= now_s:
@@ -123,12 +113,9 @@ def newest_by(times: Iterable[tuple[int, float]], moment_s: float, now_s: float)
 def choose(
     head: Snapshot, policy: Policy, *, at_grace: int, at_keep_for: int, prepared: Sequence[int] = ()
 ) -> tuple[int, int]:
-    """Choose (fence, expired): neither is below that of `head`, `expired` is at most the fence, and
-    the fence is at most the lowest base version in `prepared`.
-
-    at_grace, at_keep_for: the latest version that long ago, 0: none; prepared: base versions of
-    recent undecided prepared jobs. [GC1] [GC2] [AB5]
-    """
+    """Choose (fence, expired), neither below that of `head`. at_grace, at_keep_for: the latest
+    version that long ago, 0: none; prepared: base versions of recent undecided prepared jobs, which
+    the fence does not pass. [GC1] [GC2] [AB5]"""
     fence = max(head.fence, min(at_grace, head.version, *prepared))
     last = head.version - policy.keep_versions + 1
     for void in reversed(head.void):  # is no version that anyone reads [MT8]
@@ -137,8 +124,7 @@ def choose(
 
 
 def oldest_key_kept(versions: Iterable[int], keep_keys: int) -> int:
-    """The version below which keys are forgotten, so that at least the last `keep_keys` stay; 0:
-    none are forgotten. [KY4]"""
+    """The version below which keys are forgotten, so that so many stay; 0: none. [KY4]"""
     ordered = sorted(versions, reverse=True)
     if len(ordered) <= keep_keys:
         return 0
@@ -155,12 +141,8 @@ def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int
 
 
 def own_job(path: str, horizon: Horizon) -> str | None:
-    """The job of this table that wrote a data file under exactly this name; None: something else
-    wrote it, or it is a copy. [GC5]
-
-    The whole name counts, including its folders: each must be the folder that this table makes, or
-    once made, for a value of its partition columns, in their order.
-    """
+    """The job of this table that wrote a data file under exactly this name; None: none did, or it
+    is a copy. Each folder must be one that this table makes, or made, for its columns. [GC5]"""
     job = object_names.job_of_own_name(path)
     if job is None or object_names.parse_job_id(job).table_id not in horizon.own:
         return None
@@ -181,12 +163,9 @@ def classify(
     is_old: bool,
 ) -> Verdict:
     """Decide what happens to one object below the table path. Only objects with this table's id and
-    a base version below the fence are ever deleted. [GC5]
-
-    is_reached: whether a readable version lists that name; is_copy: whether one lists a file of
-    that name in another folder; is_old: whether it is certainly older than the grace period. Only
-    probes are judged by age: they carry no id, and anyone may delete them.
-    """
+    a base version below the fence are ever deleted, and probes by age. is_reached: whether a
+    readable version lists that name; is_copy: or a file of that name in another folder; is_old:
+    whether it is certainly older than the grace period. [GC5]"""
     if not name.startswith(_METADATA):
         return _data_file(name, horizon, is_reached, is_copy)
     if name == object_names.HINT:
@@ -194,9 +173,8 @@ def classify(
     if name.startswith(object_names.VERSIONS):
         return _version(name, horizon)
     if name.startswith(object_names.MANIFESTS):
-        return _of_job(
-            object_names.job_of_manifest(name), "manifest", horizon, is_reached=is_reached(name)
-        )
+        job, reached = object_names.job_of_manifest(name), is_reached(name)
+        return _of_job(job, "manifest", horizon, is_reached=reached)
     if name.startswith(object_names.JOBS):
         return _of_job(object_names.job_of_handed(name), "job object", horizon, is_reached=False)
     if name.startswith(object_names.PROBES):
@@ -205,12 +183,8 @@ def classify(
 
 
 def is_condemnable(name: str) -> bool:
-    """Whether gc may be asked to delete an untracked file of this name: no metadata of any table,
-    and nothing hidden. [GC6]
-
-    A component that begins with `_` or `.` marks some program's own state (`_delta_log/`,
-    `_spark_metadata/`, `.git/`): such objects are skipped and reported.
-    """
+    """Whether gc may be asked to delete an untracked file of this name: nothing hidden, which is
+    some program's own state (`_delta_log/`, `.git/`), and is reported. [GC6]"""
     try:
         check_path(name)
     except UnsafePathError:
@@ -219,8 +193,7 @@ def is_condemnable(name: str) -> bool:
 
 
 def inner_root(name: str) -> str | None:
-    """The folder of another table, of any format, or of a copy, that this object belongs to; None:
-    no such folder. [GC6] [LY6]"""
+    """The folder of another table, of any format, around this object; None. [GC6] [LY6]"""
     match = _OF_A_TABLE.match(name)
     return f"{match[1]}/" if match else None
 
@@ -239,9 +212,8 @@ def job_in(name: str) -> str | None:
 
 
 def is_of_another_table(name: str, own: Collection[str]) -> bool:
-    """Whether a name belongs to another table: it lies in that table's folder, or carries its id.
-    Such an object is never this table's. [GC5] [LY6]"""
-    if not name.startswith(f"{object_names.ROOM}/") and inner_root(name) is not None:
+    """Whether a name is in another table's folder, or carries its id. [GC5] [LY6]"""
+    if not name.startswith(_METADATA) and inner_root(name) is not None:
         return True
     job = job_in(name)
     return job is not None and object_names.parse_job_id(job).table_id not in own
@@ -250,12 +222,9 @@ def is_of_another_table(name: str, own: Collection[str]) -> bool:
 def classify_unfinished(
     name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool
 ) -> Verdict:
-    """Decide what happens to an unfinished output: a multipart upload, or a temporary file. [GC9]
-
-    name: the name that it would get, or the temporary file's own name if that is unknown. The job
-    id in the name says whether a job can still finish it; a temporary file without one is judged by
-    its age.
-    """
+    """Decide what happens to a multipart upload, or a temporary file. name: what it would be
+    called, or is. The job id in it says whether a job can still finish it; a temporary file without
+    one is judged by its age. [GC9]"""
     is_manifest = name.startswith(object_names.MANIFESTS)
     job = object_names.job_of_manifest(name) if is_manifest else object_names.job_of_data_file(name)
     if job is not None and object_names.is_job_id(job):
@@ -263,36 +232,24 @@ def classify_unfinished(
         if own is None or (birth := object_names.parse_job_id(own).birth) >= horizon.fence:
             return _UNFINISHED
         why = f"never finished; job {own} began at version {birth}, below the fence {horizon.fence}"
-        return Verdict(action="delete", kind="unfinished output", reason=why)
-    folder = name.rpartition("/")[0]
-    if (
-        is_temporary
-        and is_old
-        and (name.startswith(_METADATA) or _is_own_folder(horizon.layouts, folder))
-    ):
-        return Verdict(
-            action="delete",
-            kind="temporary file",
-            reason="never finished, and older than the grace period",
-        )
+        return Verdict("delete", "unfinished output", why)
+    is_here = name.startswith(_METADATA) or _is_own_folder(horizon.layouts, name.rpartition("/")[0])
+    if is_temporary and is_old and is_here:
+        why = "never finished, and older than the grace period"
+        return Verdict("delete", "temporary file", why)
     return _UNFINISHED
 
 
-_KEPT = Verdict(action="keep", kind="data file")
-_KEPT_METADATA = Verdict(action="keep", kind="metadata")
-_OLD_PROBE = Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left")
-_UNFINISHED = Verdict(action="leave", kind="unfinished output")
-_FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
-_COPY = Verdict(
-    action="leave",
-    kind="foreign",
-    reason="a copy: a readable version lists the file of that name in another folder",
-)
-_NEVER = Verdict(
-    action="leave",
-    kind="foreign",
-    reason="not written by this table's jobs; hidden (_ or .), so gc never deletes it",
-)
+_KEPT = Verdict("keep", "data file")
+_KEPT_METADATA = Verdict("keep", "metadata")
+_OLD_PROBE = Verdict("delete", "probe", "a probe of doctor that a crash left")
+_UNFINISHED = Verdict("leave", "unfinished output")
+_NOT_OURS = "not written by this table's jobs"
+_FOREIGN = Verdict("leave", "foreign", _NOT_OURS)
+_NEVER = Verdict("leave", "foreign", f"{_NOT_OURS}; hidden (_ or .), so gc never deletes it")
+_ELSEWHERE = "a copy: a readable version lists the file of that name in another folder"
+_COPY = Verdict("leave", "foreign", _ELSEWHERE)
+_UNLISTED = Verdict("delete", "foreign file", f"{_NOT_OURS}, listed by no readable version")
 
 
 def _data_file(
@@ -300,17 +257,12 @@ def _data_file(
 ) -> Verdict:
     if is_reached(name):  # the common case, for files of any writer
         return _KEPT
-    own, copied = own_job(name, horizon), False
-    if own is not None:
-        copied = is_copy(name)
-        if not copied:
-            return _of_own_job(own, "data file", horizon, is_reached=False)
+    own = own_job(name, horizon)
+    copied = own is not None and is_copy(name)
+    if own is not None and not copied:
+        return _of_own_job(own, "data file", horizon, is_reached=False)
     if name in horizon.condemned:
-        return Verdict(
-            action="delete",
-            kind="foreign file",
-            reason="not written by this table's jobs, listed by no readable version",
-        )
+        return _UNLISTED
     if not is_condemnable(name):
         return _NEVER
     return _COPY if copied else _FOREIGN
@@ -319,11 +271,8 @@ def _data_file(
 def _of_job(job: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
     own = _own_job(job, horizon)
     if own is None:
-        return _unknown(
-            "it is named for another table"
-            if object_names.is_job_id(job)
-            else "it is named for no job"
-        )
+        other = "another table" if object_names.is_job_id(job) else "no job"
+        return _unknown(f"it is named for {other}")
     return _of_own_job(own, kind, horizon, is_reached=is_reached)
 
 
@@ -338,11 +287,8 @@ def _of_own_job(own: str, kind: str, horizon: Horizon, *, is_reached: bool) -> V
 def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
     is_of_job = kind in ("job object", "intent")
     why = "that job is settled" if is_of_job else "no readable version lists it"
-    return Verdict(
-        action="delete",
-        kind=kind,
-        reason=f"{why}; job {job} began at version {birth}, below the fence {fence}",
-    )
+    why = f"{why}; job {job} began at version {birth}, below the fence {fence}"
+    return Verdict("delete", kind, why)
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:
@@ -361,12 +307,9 @@ def _version(name: str, horizon: Horizon) -> Verdict:
         return _unknown(f"it is the marker of another table, {table_id}")
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
-    return Verdict(
-        action="delete",
-        kind="version",
-        reason=f"version {version} is below {horizon.expired}, the oldest readable one",
-    )
+    why = f"version {version} is below {horizon.expired}, the oldest readable one"
+    return Verdict("delete", "version", why)
 
 
 def _unknown(reason: str) -> Verdict:
-    return Verdict(action="leave", kind="unknown", reason=reason)
+    return Verdict("leave", "unknown", reason)

@@ -35,7 +35,7 @@ from ..files.writer import (
 from ..format import codec, manifest_table
 from ..format.change import Write, as_begun, declaration
 from ..format.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange, pack_bins
-from ..format.evolution import SchemaEdit, apply_edits, assign_new_ids
+from ..format.evolution import SchemaEdit, apply_edits
 from ..format.fields import (
     ArrayType,
     Field,
@@ -44,6 +44,7 @@ from ..format.fields import (
     Schema,
     StructType,
     arrow_marks,
+    assign_new_ids,
     check_has_columns,
 )
 from ..format.partitioning import PartitionPattern, bounded

@@ -30,6 +30,12 @@ from ..version import WRITER
 
 # How often a call starts over because others changed meanwhile what it had read.
 STARTS = 20
+AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+_AT_ONCE = 8
+_AT_ONCE_HERE = 4  # if the work itself takes time
+MUCH_BYTES = 16 << 20  # of files: to read and write them is worth another thread
 
 # How long a commit tries, how much a snapshot carries inline, and which files a row change holds
 # in memory: values that are passed in, so that tests and simulators use small ones.
@@ -37,12 +43,9 @@ STARTS = 20
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a commit tries. attempts: versions contended for; lost_alone: of them lost before it
-    asks for help where nobody else does; unclear_tries: puts of the same bytes; *_s: seconds. [CM8]
-    [CM19]
-
-    The pauses double up to the longest: between versions they let others pass, after unclear
-    answers they let the store recover.
-    """
+    asks for help where nobody else does; unclear_tries: puts of the same bytes. The pauses double
+    up to the longest: between versions they let others pass, after unclear answers the store
+    recover. [CM8] [CM19]"""
 
     attempts: int = 1000
     lost_alone: int = 2
@@ -107,12 +110,8 @@ def tuned(changed: Tuning) -> Iterator[None]:
         tune(before)
 
 
-AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
-
-
 class Env:
-    """Clock, randomness and waiting of a real process; simulators have their own. Correctness does
-    not depend on clocks."""
+    """Clock, randomness and waiting of a real process; simulators have their own."""
 
     def now_us(self) -> int:
         """Microseconds since the epoch."""
@@ -147,14 +146,10 @@ def _author(recorded: str | None) -> Author:
 
 
 def _runner() -> Author:
-    return Author(user=_user(), host=socket.gethostname(), program=_program(), software=WRITER)
-
-
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container whose user has no name
-        return None
+    user = None  # of a container whose user has no name
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        user = getpass.getuser()
+    return Author(user=user, host=socket.gethostname(), program=_program(), software=WRITER)
 
 
 def _program() -> str:
@@ -166,14 +161,6 @@ def _program() -> str:
     return "python" if name in ("", "-c", "-") else name
 
 
-_T = TypeVar("_T")
-_U = TypeVar("_U")
-
-_AT_ONCE = 8
-_AT_ONCE_HERE = 4  # if the work itself takes time
-MUCH_BYTES = 16 << 20  # of files: to read and write them is worth another thread
-
-
 def map_concurrently(
     store: Store,
     work: Callable[[_T], _U],
@@ -182,11 +169,7 @@ def map_concurrently(
     is_much: bool = False,
     limit: int = _AT_ONCE,
 ) -> list[_U]:
-    """Apply the work to every item, results in the items' order: in several threads if the store is
-    behind a network or it is much work.
-
-    limit: concurrent requests at most.
-    """
+    """Apply the work to every item, in up to `limit` threads if that pays; results in order."""
     if len(items) < 2 or not (store.is_remote or is_much):
         return [work(item) for item in items]
     threads = min(limit if store.is_remote else _AT_ONCE_HERE, len(items))
@@ -197,8 +180,7 @@ def map_concurrently(
 def map_in_batches(
     store: Store, work: Callable[[_T], _U], items: Sequence[_T], *, few: int = _AT_ONCE
 ) -> Iterator[_U]:
-    """Like `map_concurrently` for any number of items: memory holds no more results than that,
-    besides what the caller keeps."""
+    """Like `map_concurrently`; memory holds no more results than that at once."""
     for start in range(0, len(items), few):
         yield from map_concurrently(store, work, items[start : start + few])
 
@@ -206,8 +188,7 @@ def map_in_batches(
 def prefetch(
     work: Callable[[_T], _U], items: Iterable[_T], *, threads: int, limit: int
 ) -> Iterator[tuple[_T, Future[_U]]]:
-    """Yield every item in order with its result, or raise its error, while threads work on the next
-    ones; at most `limit` are in progress or wait for their turn."""
+    """Yield every item in order with its result, while threads work on the next ones."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-ahead")
     waiting: deque[tuple[_T, Future[_U]]] = deque()
     try:
@@ -222,7 +203,6 @@ def prefetch(
 
 
 def parallel_writers(size: int) -> int:
-    """How many writers keep this machine busy, if each writes rows of so many bytes of files: where
-    they are many, each has a second thread, which encodes."""
+    """How many writers of so many bytes keep this machine busy: large ones encode in a thread."""
     cores = os.cpu_count() or 1
     return max(1, cores // 2 if size > MUCH_BYTES else cores)

@@ -8,20 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from .. import errors
 from ..display import ReprMixin, line
-from ..errors import (
-    CommitConflictError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    WatermarkError,
-    WatermarkGapError,
-    WatermarkMismatchError,
-    WatermarkOverlapError,
-)
 from ..format.entries import Entry, ManifestRef
 from ..format.snapshot import Summary, Totals, totals_of
 from ..protocol.conflict import Conflict, Violation
@@ -31,6 +19,23 @@ from ..store import Store
 
 Phase = Literal["both", "first", "second"]
 _NO_SUMMARY = Summary()
+_Held = Literal["committed", "already_committed", "unchanged", "planned", "pending"]
+_Refused = Literal["conflict", "key_reused", "fenced", "aborted", "unknown"]
+Kind = Literal[_Held, _Refused]
+# the error of each kind of mismatch, what a commit would do, and what else helps
+_WATERMARK_ERRORS: dict[str, tuple[type[errors.WatermarkError], str, str]] = {
+    "gap": (
+        errors.WatermarkGapError,
+        "committing would skip the rows between",
+        ", or commit the rows between first",
+    ),
+    "overlap": (
+        errors.WatermarkOverlapError,
+        "committing would duplicate rows",
+        "; to read rows again, rewind the source and overwrite them",
+    ),
+    "mismatch": (errors.WatermarkMismatchError, "positions that are texts must be equal", ""),
+}
 
 
 class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,8 +113,7 @@ class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreCounters:
-    """Counts a session's requests, and tells the time. Counts of one piece of work are a
-    difference."""
+    """Counts a session's requests, and tells the time."""
 
     def __init__(self, store: Store, now_us: Callable[[], int]) -> None:
         self.store, self.now_us = store, now_us
@@ -139,8 +143,7 @@ class WriteTotals:
     def take(
         self, entries: Sequence[Entry], manifests: Sequence[ManifestRef], intake: InputTotals | None
     ) -> None:
-        """Add files of the job. intake: of the tasks that wrote them; None: unknown, which makes
-        the job's total unknown."""
+        """Add files of the job. intake: of their tasks; None: unknown, as the total is then."""
         self._intake = None if intake is None or self._intake is None else self._intake + intake
         self._written = self._written.after(totals_of(entries, manifests))
 
@@ -269,20 +272,6 @@ def report(metrics: JobMetrics) -> None:
             observer(metrics)
 
 
-Kind = Literal[
-    "committed",
-    "already_committed",
-    "conflict",
-    "key_reused",
-    "fenced",
-    "aborted",
-    "unknown",
-    "unchanged",
-    "planned",
-    "pending",
-]
-
-
 class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
@@ -339,38 +328,22 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "already_committed"
 
 
-# the error of each kind of mismatch, what a commit would do, and what else helps
-_WATERMARK_ERRORS: dict[str, tuple[type[WatermarkError], str, str]] = {
-    "gap": (
-        WatermarkGapError,
-        "committing would skip the rows between",
-        ", or commit the rows between first",
-    ),
-    "overlap": (
-        WatermarkOverlapError,
-        "committing would duplicate rows",
-        "; to read rows again, rewind the source and overwrite them",
-    ),
-    "mismatch": (WatermarkMismatchError, "positions that are texts must be equal", ""),
-}
-
-
-def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
+def error_of(outcome: Outcome, url: str) -> errors.ManifestCommitError | None:
     """The exception for this outcome; None: it is committed. [CM10] [CF1]"""
     if outcome.committed:
         return None
     if outcome.conflict is not None:
         return _conflict_error(outcome.conflict, url)
     if outcome.kind == "key_reused":
-        return KeyReusedError(f"{url}: {outcome.reason}")
+        return errors.KeyReusedError(f"{url}: {outcome.reason}")
     if outcome.kind == "fenced":
         return fenced_error(url, outcome.job_id)
     if outcome.kind == "aborted":
-        return JobAbortedError(
+        return errors.JobAbortedError(
             f"{url}: job {outcome.job_id} was aborted and cannot commit; nothing of it is "
             "visible. Run it again."
         )
-    return OutcomeUnknownError(
+    return errors.OutcomeUnknownError(
         f"{url}: it is not known whether job {outcome.job_id} was committed: {outcome.reason}. "
         f"Nothing was deleted. Ask resolve({url!r}, {outcome.job_id!r}) before you run it again; a "
         "rerun with the same key is always safe.",
@@ -378,9 +351,9 @@ def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
     )
 
 
-def fenced_error(url: str, job: str) -> JobFencedError:
+def fenced_error(url: str, job: str) -> errors.JobFencedError:
     """The error of a job whose base version is below the fence. [CM2]"""
-    return JobFencedError(
+    return errors.JobFencedError(
         f"{url}: job {job} began before the table's fence and was not committed; nothing of it is "
         "visible. Run it again: a new job reads the table afresh. A longer grace period in gc lets "
         "longer jobs finish."
@@ -395,9 +368,8 @@ def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
     return outcome
 
 
-def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> ConstraintError:
-    """The error of rows that violate a constraint. is_new: it was to be added, and the rows are
-    those of the table. [CK2] [CK3]"""
+def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> errors.ConstraintError:
+    """The error of rows that violate a constraint. is_new: it was to be added. [CK2] [CK3]"""
     files = f", in {', '.join(found.files)}" if found.files else ""
     remedy = (
         "Nothing was committed. Correct or leave out these rows; if they are right, "
@@ -409,7 +381,7 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
             ") or delete them (Table.delete) first."
         )
     such = f", such as {'; '.join(found.examples)}" if found.examples else ""
-    return ConstraintError(
+    return errors.ConstraintError(
         f"{url}: {found.count} the constraint {found.constraint!r} ({found.condition}){such}{files}"
         f". {remedy}",
         constraint=found.constraint,
@@ -418,7 +390,7 @@ def constraint_error(url: str, found: Violation, *, is_new: bool = False) -> Con
     )
 
 
-def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
+def _conflict_error(conflict: Conflict, url: str) -> errors.ManifestCommitError:
     if conflict.violation is not None:
         return constraint_error(url, conflict.violation)
     mismatch = conflict.mismatch
@@ -428,7 +400,7 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             rerun = ""  # no rerun helps, and `winner` says what does
         elif conflict.rule == "table_exists":
             rerun = " Give mode='append' to add to it."
-        return CommitConflictError(
+        return errors.CommitConflictError(
             f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
             f"Nothing of it was committed.{rerun}",
             rule=conflict.rule,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +32,9 @@ _LONGEST_ROOT = 4096  # bytes: PATH_MAX; the keys of object stores are shorter
 _LONGEST_PART = 255  # bytes of one name in a folder
 _LARGEST = 2**63 - 1
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
+P = ParamSpec("P")
+R = TypeVar("R")
+K = TypeVar("K", bound=type[Any])
 
 
 def wrong(name: str, value: object, expected: str, example: str = "") -> UsageError:
@@ -68,12 +72,16 @@ def fits(is_one: Callable[[Any], bool], expected: str, example: str = "") -> Rul
 flag = fits(lambda value: isinstance(value, bool), "True or False")
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, of numpy, too: for Python a bool is one."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def within(least: int, most: int, expected: str = "") -> Rule:
     """A whole number between these bounds, both included."""
 
     def check(name: str, value: Any) -> int:
-        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_whole or not least <= int(value) <= most:
+        if not is_whole(value) or not least <= int(value) <= most:
             raise wrong(name, value, expected or f"a whole number from {least} to {most}")
         return int(value)
 
@@ -106,12 +114,12 @@ def text(expected: str, example: str, *, blank: bool = True) -> Rule:
 
 def names(name: str, value: Any) -> list[str]:
     """One text, or a list of texts."""
-    given = [value] if isinstance(value, str) else value
+    given, expected = [value] if isinstance(value, str) else value, "a text or a list of texts"
     if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
-        raise wrong(name, value, "a text or a list of texts", "['day', 'hour']")
+        raise wrong(name, value, expected, "['day', 'hour']")
     items = list(given)
     if not all(map(is_text, items)):
-        raise wrong(name, items, "a text or a list of texts, none of them empty", "['day', 'hour']")
+        raise wrong(name, items, f"{expected}, none of them empty", "['day', 'hour']")
     return items
 
 
@@ -129,30 +137,19 @@ file_name = fits(
 def paths(name: str, value: Any) -> list[str]:
     """A list of paths relative to the table path; not one text, which is a list of letters."""
     if isinstance(value, str):
-        raise wrong(
-            name,
-            value,
-            "a list of paths relative to the table path, not one text",
-            "['day=1/a.parquet']",
-        )
+        expected = "a list of paths relative to the table path, not one text"
+        raise wrong(name, value, expected, "['day=1/a.parquet']")
     return names(name, value)
 
 
 def root(name: str, value: Any) -> Any:
     """A path or a URL that stores can hold; the first of two arguments may be the data. [ST4]"""
-    expected, example = (
-        "the table path, a local path or a URL",
-        "'/lake/flights' or 's3://bucket/lake/flights'",
-    )
-    if not isinstance(value, str | os.PathLike):
-        swapped = (
-            "; write takes the data first, then the table path"
-            if hasattr(value, "__arrow_c_stream__")
-            else ""
-        )
-        raise wrong(name, value, expected, example + swapped)
-    path = os.fspath(value)
+    expected = "the table path, a local path or a URL"
+    example = "'/lake/flights' or 's3://bucket/lake/flights'"
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
+        if hasattr(value, "__arrow_c_stream__"):
+            example += "; write takes the data first, then the table path"
         raise wrong(name, value, expected, example)
     parts = path.replace(os.sep, "/").split("/")
     if (
@@ -192,25 +189,18 @@ def roots_with_versions(name: str, value: Any) -> Any:
 
 
 def size(name: str, value: Any) -> int:
-    """Bytes above 0: a number, or a text such as "128MB". kB, MB, GB, TB are powers of 1000; KiB,
-    MiB, GiB, TiB are powers of 1024."""
+    """Bytes above 0: a number, or a text such as "128MB", of powers of 1000, or "1GiB", of 1024."""
     bytes_ = 0
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is not None and (match[2] or not match[3]):
-            bytes_ = int(
-                float(match[1])
-                * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
-            )
-    elif isinstance(value, Integral) and not isinstance(value, bool):
+            power = " kmgt".index(match[2].lower() or " ")
+            bytes_ = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+    elif is_whole(value):
         bytes_ = int(value)
     if not 1 <= bytes_ <= _LARGEST:
-        raise wrong(
-            name,
-            value,
-            "a number of bytes above 0, or a text with a unit",
-            "134217728, '128MB' or '1GiB'",
-        )
+        expected = "a number of bytes above 0, or a text with a unit"
+        raise wrong(name, value, expected, "134217728, '128MB' or '1GiB'")
     return bytes_
 
 
@@ -281,19 +271,14 @@ def is_spark_dataframe(data: object) -> bool:
 def option_names(name: str, value: Any) -> Any:
     """Storage options; only their names are checked. [SE1]"""
     if not all(map(is_text, value)):
-        raise UsageError(
-            "expected texts as the names of options, such as endpoint_url", argument=name
-        )
+        what = "expected texts as the names of options, such as endpoint_url"
+        raise UsageError(what, argument=name)
     return value
 
 
 def position(name: str, value: Any) -> Any:
     """A position of a source: a whole number that fits 64 bits, or a text. [WM3]"""
-    if (
-        isinstance(value, Integral)
-        and not isinstance(value, bool)
-        and abs(int(value)) <= _LARGEST + 1
-    ):
+    if is_whole(value) and abs(int(value)) <= _LARGEST + 1:
         return int(value)
     if not (isinstance(value, str) and is_unicode(value)):
         raise wrong(name, value, "a position: a whole number of 64 bits, or a text", "27004")
@@ -354,28 +339,18 @@ def origins_of(sources: Mapping[str, int | str | None] | None) -> dict[str, Posi
 def advances_of(ranges: Ranges | None) -> tuple[Advance, ...]:
     """The ranges of all sources; UsageError, naming the source, for no range. [WM3]"""
     given: Any = ranges if ranges is not None else {}
+    expected = "watermarks and sources map a source to (start, end), half-open"
     if not isinstance(given, Mapping):
-        raise UsageError(
-            "watermarks and sources map a source to (start, end), half-open; this is "
-            f"{shown(given)}"
-        )
-    advances = []
+        raise UsageError(f"{expected}; this is {shown(given)}")
     for source, pair in given.items():
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            raise UsageError(
-                "watermarks and sources map a source to (start, end), half-open; "
-                f"{shown(source)} has {shown(pair)}"
-            )
-        advances.append(advance_of(source, *pair))
-    return tuple(advances)
+            raise UsageError(f"{expected}; {shown(source)} has {shown(pair)}")
+    return tuple(advance_of(source, *pair) for source, pair in given.items())
 
 
 def source_ranges_of(sources: Ranges | None) -> tuple[SourceRange, ...]:
     """The ranges of a file's rows, well-formed like advances. [OB8] [WM3]"""
-    return tuple(
-        SourceRange(source=advance.source, start=advance.start, end=advance.end)
-        for advance in advances_of(sources)
-    )
+    return tuple(SourceRange(**msgspec.structs.asdict(each)) for each in advances_of(sources))
 
 
 # Times and ages.
@@ -385,11 +360,7 @@ _AGE = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
 def to_datetime(micros: int) -> dt.datetime:
-    """Microseconds since the epoch as an aware datetime in UTC; times out of range become the first
-    or the last datetime.
-
-    The end of a tag may lie beyond Python's last year.
-    """
+    """An aware datetime in UTC, at most the last one: the end of a tag may be later."""
     try:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -397,14 +368,12 @@ def to_datetime(micros: int) -> dt.datetime:
 
 
 def to_micros(moment: str | dt.datetime) -> int:
-    """Microseconds since the epoch of a datetime or an ISO text; without a zone it is UTC.
-    UsageError for anything else. [RD4]"""
+    """Microseconds since the epoch of a datetime or an ISO text; without a zone it is UTC. [RD4]"""
     try:
         time = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         if isinstance(time, dt.datetime):
-            time = (
-                time.astimezone(dt.UTC) if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
-            )
+            has_zone = time.tzinfo is not None
+            time = time.astimezone(dt.UTC) if has_zone else time.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):  # not a time, or out of the range of UTC
         time = None
     if not isinstance(time, dt.datetime):
@@ -413,26 +382,16 @@ def to_micros(moment: str | dt.datetime) -> int:
 
 
 def parse_age(age: str | dt.timedelta, argument: str = "age") -> float:
-    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m" or "30s"; never negative.
-    UsageError for anything else. [GC1]"""
+    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m"; never negative. [GC1]"""
     if isinstance(age, dt.timedelta):
         seconds = age.total_seconds()
     else:
         match = _AGE.fullmatch(age) if isinstance(age, str) else None
         seconds = int(match[1]) * _UNITS[match[2]] if match else -1.0
     if seconds < 0:
-        raise wrong(
-            argument,
-            age,
-            "a timedelta, or a number with a unit (s, m, h, d, w), and not below 0",
-            "24h or 7d",
-        )
+        expected = "a timedelta, or a number with a unit (s, m, h, d, w), and not below 0"
+        raise wrong(argument, age, expected, "24h or 7d")
     return seconds
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-K = TypeVar("K", bound=type[Any])
 
 
 def moment(name: str, value: Any) -> Any:
@@ -499,69 +458,48 @@ REASON = text(
     blank=False,
 )
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
-_FLAGS = [
-    "abort_jobs",
-    "alone",
-    "deep",
-    "drop_tags",
-    "dry_run",
-    "exist_ok",
-    "foreign",
-    "merge_schema",
-    "only_manifests",
-    "publish",
-    "recoverable",
-    "replace_schema",
-    "restart",
-    "rewrite",
-]
+_NAME = text("a name, as a text", "'flight'")
 # by what they mean, where it is known
 _OTHERWISE_CHECKED = ("data", "default", "overwrite", "schema", "self", "settle", "table")
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_FLAGS, flag),
+    **dict.fromkeys(("abort_jobs", "alone", "deep", "drop_tags", "dry_run", "exist_ok"), flag),
+    **dict.fromkeys(("foreign", "merge_schema", "only_manifests", "publish", "rewrite"), flag),
+    **dict.fromkeys(("recoverable", "replace_schema", "restart"), flag),
     **dict.fromkeys(_OTHERWISE_CHECKED, anything),
     "as_of": optional(moment),
-    "clones": tables,
-    "columns": optional(names),
+    **dict.fromkeys(("clones", "followers"), tables),
+    **dict.fromkeys(("columns", "partition_by", "sort_by"), optional(names)),
     "condition": text("SQL that is true or false of a row, as a text", "'amount > 0'"),
     "conflict": one_of(*get_args(ConflictChoice)),
     "connection": optional(duckdb_connection),
-    "end_version": optional(whole(1)),
+    "based_on": optional(whole(1)),
+    **dict.fromkeys(("end_version", "keep_versions"), optional(whole(1))),
     "every": age,
     "end": position,
     "ends": optional(mapping("a mapping of each source to its end", "{'topic:0': 12345}")),
-    "filter": optional(condition),
-    "followers": tables,
-    "fingerprint": optional(_WORK),
-    "grace": optional(age),
+    **dict.fromkeys(("filter", "where"), optional(condition)),
+    **dict.fromkeys(("fingerprint", "key"), optional(_WORK)),
+    **dict.fromkeys(("grace", "keep_for", "keep_keys_for", "max_time"), optional(age)),
     "job_id": fits(
         lambda value: isinstance(value, str) and is_job_id(value),
         "the id of a job, as OutcomeUnknownError and `jobs` name it",
         "'v7-…'",
     ),
     "keep": optional(one_of("last")),
-    "keep_for": optional(age),
-    "keep_keys": optional(whole(0)),
-    "keep_keys_for": optional(age),
-    "keep_versions": optional(whole(1)),
+    **dict.fromkeys(("keep_keys", "limit"), optional(whole(0))),
     "from_": optional(source_format),
-    "key": optional(_WORK),
-    "limit": optional(whole(0)),
     "max_bytes": size,
     "max_errors": whole(0),
-    "max_time": optional(age),
     "message": optional(message),
     "min_files": whole(2),
     "metadata": optional(metadata),
     "mode": one_of("append", "overwrite", "error", "ignore"),
-    "name": text("a name, as a text", "'flight'"),
-    "new_name": text("a name, as a text", "'flight'"),
+    **dict.fromkeys(("name", "new_name"), _NAME),
     "null_safe": flag_or_names,
     "on": names_or_pairs,
     "max_violations": optional(share_or_count),
     "on_violation": one_of("error", "quarantine"),
-    "partition_by": optional(names),
     "path": root,
     "paths": paths,
     "position": whole(None),
@@ -570,24 +508,19 @@ RULES: dict[str, Rule] = {
     "quarantine": optional(root),
     "reason": REASON,
     "set": mapping("a mapping of each column to its new value", "{'delay': 'delay + 1'}"),
-    "sort_by": optional(names),
     "source": text("the name of a source, as a text", "'topic:0'"),
-    "sources": ranges,
+    **dict.fromkeys(("sources", "watermarks"), ranges),
     "spark": optional(spark_session),
-    "start": optional(position),
+    **dict.fromkeys(("start", "to"), optional(position)),
     "start_version": whole(1),
     "storage_options": optional(option_names),
     "tables": roots,
     "tag": optional(text("the name of a tag, as a text", "'audited'")),
-    "based_on": optional(whole(1)),
     "by": optional(text("the name of a column of the source", "'updated_at'")),
     "target_file_size": optional(size),
-    "to": optional(position),
     "type": column_type,
     "version": optional(whole(None)),
     "versions": roots_with_versions,
-    "watermarks": ranges,
-    "where": optional(condition),
 }
 
 
@@ -605,13 +538,9 @@ def part_of(owner: str) -> Callable[[K], K]:
 
 
 def checked(**own: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a public call by the rules of their names. own: rules of this call in
-    place of those. [SE3]
-
-    An argument without a rule is an error when the module is imported. Storage options are hidden
-    before anything else can fail: no frame of this package holds their values, so that no tool that
-    prints frames shows one. [SE1]
-    """
+    """Check the arguments of a public call by the rules of their names, or by `own`; one without a
+    rule is an error on import. Storage options are hidden before anything else can fail: no frame
+    of this package holds their values, so that no tool that prints frames shows one. [SE3] [SE1]"""
 
     def check(called: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(called)

@@ -25,8 +25,8 @@ from ..format.fields import (
     Field,
     Schema,
     check_has_columns,
-    decimal_parts,
     from_spark,
+    is_number,
     is_primitive,
     mark_of,
     type_text,
@@ -183,7 +183,7 @@ def _fitted(column: Field, given: Field) -> str:
     name = quoted(given.name)
     if given.type == "void" and is_primitive(column.type):
         return f"CAST({name} AS {sql_type(column)}) AS {name}"
-    if not (_is_number(column.type) and _is_number(given.type)):
+    if not (is_number(column.type) and is_number(given.type)):
         return name
     exact = ""
     try:
@@ -207,12 +207,6 @@ def _fitted(column: Field, given: Field) -> str:
             )
         return f"IF({name} <=> {back}{exact}, {there}, raise_error('{text}')) AS {name}"
     return name
-
-
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, str) and (
-        kind in FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
-    )
 
 
 class Reads:

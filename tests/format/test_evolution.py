@@ -16,7 +16,6 @@ from manifestcommit.format.evolution import (
     SchemaEdit,
     add_column,
     apply_edits,
-    assign_new_ids,
     comment_column,
     drop_column,
     fit,
@@ -24,7 +23,19 @@ from manifestcommit.format.evolution import (
     rename_column,
     widen_column,
 )
-from manifestcommit.format.fields import ArrayType, Field, FieldType, Leaf, MapType, Schema, StructType, check_schema, leaves, walk
+from manifestcommit.format.fields import (
+    ArrayType,
+    Field,
+    FieldType,
+    Leaf,
+    MapType,
+    Schema,
+    StructType,
+    assign_new_ids,
+    check_schema,
+    leaves,
+    walk,
+)
 from manifestcommit.format.values import arrow_schema
 
 TABLE = Schema(

@@ -61,7 +61,7 @@ def struct_fields(types: st.SearchStrategy[FieldType], name: st.SearchStrategy[s
 
 def numbered(fields: tuple[Field, ...]) -> Schema:
     """A schema of these fields with ids 1, 2, 3, …"""
-    from manifestcommit.format.evolution import assign_new_ids
+    from manifestcommit.format.fields import assign_new_ids
 
     return assign_new_ids(Schema(fields=fields), counter())
 

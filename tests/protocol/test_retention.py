@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from manifestcommit.format import object_names
 from manifestcommit.format.change import Inputs, Retention, Rewritten
 from manifestcommit.format.object_names import writer_of
-from manifestcommit.format.partitioning import PartitionColumn
 from manifestcommit.format.snapshot import Commit, KeyRecord, RunRef, Snapshot, Tag
 from manifestcommit.protocol import retention
 from manifestcommit.protocol.apply import apply
@@ -177,7 +176,7 @@ def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
 # --- a name ---------------------------------------------------------------------------------------------------------------
 HORIZON = Horizon(
     table_id=TABLE, own=frozenset({TABLE}), version=20, fence=10, expired=8, tagged=frozenset({2, 12}), condemned=frozenset({"x/é%.csv"}),
-                  layouts=((PartitionColumn("day", "string"),),))  # fmt: skip
+                  layouts=((("day", "string"),),))  # fmt: skip
 LISTED = data(3, "day=1/")
 MANIFEST = object_names.manifest_name(job(3), b"m" * 16)
 
@@ -260,8 +259,8 @@ def test_whose_a_data_file_is() -> None:
 
 
 NO_COLUMNS = msgspec.structs.replace(HORIZON, layouts=((),))
-MADE_ANEW = msgspec.structs.replace(HORIZON, layouts=((PartitionColumn("n", "long"),), *HORIZON.layouts))
-TWO_COLUMNS = msgspec.structs.replace(HORIZON, layouts=((PartitionColumn("day", "date"), PartitionColumn("n", "long")),))
+MADE_ANEW = msgspec.structs.replace(HORIZON, layouts=((("n", "long"),), *HORIZON.layouts))
+TWO_COLUMNS = msgspec.structs.replace(HORIZON, layouts=((("day", "date"), ("n", "long")),))
 
 
 @pytest.mark.parametrize(
