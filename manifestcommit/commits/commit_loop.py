@@ -60,6 +60,7 @@ from ..log.version_chain import (
     MAX_INTENTS,
     Head,
     VersionListing,
+    beside,
     drop_marker,
     home_of,
     list_above,
@@ -69,7 +70,6 @@ from ..log.version_chain import (
     put_hint,
     put_marker,
     read_object,
-    side_by_side,
 )
 from ..protocol import commit_group
 from ..protocol.apply import above_taken, apply, create
@@ -433,7 +433,7 @@ class GroupCommit:
             with contextlib.suppress(StoreError):
                 self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
-    def carry(self, head: Snapshot, own: Change, found: Inputs) -> commit_group.CombinedCommit:
+    def carry(self, head: Snapshot, own: Write, found: Inputs) -> commit_group.CombinedCommit:
         """The head with those changes on top that others have published and that may come before
         this one's own. [CM20]
 
@@ -443,7 +443,7 @@ class GroupCommit:
         alone = carried = commit_group.CombinedCommit(snapshot=head)
         if not self._waiting or not commit_group.carries_others(own):
             return alone
-        room, reads = commit_group.MAX_CARRIED_BYTES, _READS
+        env, room, reads = self._ctx.env, commit_group.MAX_CARRIED_BYTES, _READS
         jobs = commit_group.in_order(
             job for job in self._waiting if job != self._job and self._can_wait(head, job)
         )
@@ -451,13 +451,17 @@ class GroupCommit:
             reads -= self._fetch(jobs[start : start + commit_group.MAX_CARRIED], reads)
             for job in jobs[start : start + commit_group.MAX_CARRIED]:
                 waiting = self._read.get(job)
-                if (
-                    waiting is None
-                    or waiting.size_bytes > room
-                    or not self._applies(carried.snapshot, waiting.change)
-                ):
+                if waiting is None or waiting.size_bytes > room:
                     continue
-                carried = self._with(carried, waiting.change)
+                if not self._applies(carried.snapshot, waiting.change):
+                    continue
+                carried = commit_group.carry(
+                    carried,
+                    waiting.change,
+                    commit_id=f"{waiting.change.job}.{env.randomness(8).hex()}",
+                    now_us=env.now_us(),
+                    writer=self._ctx.writer,
+                )
                 room -= waiting.size_bytes
                 if len(carried.commits) == commit_group.MAX_CARRIED:
                     break
@@ -492,15 +496,6 @@ class GroupCommit:
         record = find_record(self._ctx, state, change.key) if change.key is not None else None
         fits = commit_group.applies(state, change, record)
         return fits and self._ctx.manifests.job(state, change.job)[0] is None
-
-    def _with(
-        self, carried: commit_group.CombinedCommit, change: Write
-    ) -> commit_group.CombinedCommit:
-        env = self._ctx.env
-        commit_id = f"{change.job}.{env.randomness(8).hex()}"
-        return commit_group.carry(
-            carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
-        )
 
     def _still_holds(self, state: Snapshot, own: Write, found: Inputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps loses by it."""
@@ -862,21 +857,22 @@ class _CommitLoop:
         while self._creates < self._limits.attempts:
             try:
                 step = self._next_step()
+                made = self._next_version(step) if isinstance(step, Inputs) else None
             except CorruptMetadataError:
                 newest = newest_above(self._ctx.store, self._head.version, self._head)
                 if newest is None or not self._may_lack(newest):
                     raise
                 self._rebase(newest)
                 continue
-            outcome = self._contend(*step) if isinstance(step, tuple) else step
-            if outcome is not None:
+            outcome = self._contend(*made) if made is not None else step
+            if isinstance(outcome, Outcome):
                 return outcome
         winner = f"others won {self._creates} times in a row"
         conflict = Conflict(rule="contention", mine="wants to commit", winner=winner)
         return self._outcome("conflict", conflict=conflict)
 
-    def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
-        """What the head decides, or else the version to create; None: rebased, judge again."""
+    def _next_step(self) -> Outcome | Inputs | None:
+        """What the head decides, or else what may be contended; None: rebased, judge again."""
         if (top := self._head.top) is not None:
             member = self._part if isinstance(self._part, Member) else None
             if member is not None and member.is_placed(top.snapshot):
@@ -902,7 +898,7 @@ class _CommitLoop:
             self._rebase(self._wait_for_turn(self._head))
             return None
         self._ctx.tally.attempts += 1
-        return self._next_version(judged)
+        return judged
 
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
         """Create the version. None: another job won it, or this create does not count; rebased.
@@ -980,45 +976,38 @@ class _CommitLoop:
     def _next_version(self, inputs: Inputs) -> tuple[Snapshot, bytes]:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
-        ctx, head = self._ctx, self._head
+        ctx, head, part = self._ctx, self._head, self._part
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
-        state = above_taken(head.snapshot, head.taken)
-        if self._part is None and isinstance(change, Write):
-            carried = self._group.carry(state, change, inputs)
-            # as pyarrow's errors of values are
-            try:
-                if carried.commits:
-                    made = commit_group.complete(
-                        carried, self._made(carried.snapshot, change, inputs)
-                    )
-                    return self._encoded(made, change)
-            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
-                LOG.warning(
-                    "%r: %s carries nothing for others this time: %s",
-                    ctx.store.url,
-                    change.job,
-                    error,
-                )
-        made = self._made(state, change, inputs)
-        return self._encoded(made if self._part is None else self._part.made(state, made), change)
-
-    def _made(self, state: Snapshot, change: Change, inputs: Inputs) -> Snapshot:
-        ctx = self._ctx
-        return apply(
-            state,
-            change,
-            inputs,
-            parent_digest=self._head.digest,
-            commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
-            now_us=ctx.commit_time_us(state.committed_at),
-            writer=ctx.writer,
-            store=ctx.store.identity,
-        )
-
-    def _encoded(self, made: Snapshot, change: Change) -> tuple[Snapshot, bytes]:
         merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
-        snapshot = self._spiller.settle(made, merge)
-        return snapshot, codec.encode_snapshot(snapshot)
+        state = above_taken(head.snapshot, head.taken)
+        alone = below = commit_group.CombinedCommit(snapshot=state)
+        if part is None and isinstance(change, Write):
+            below = self._group.carry(state, change, inputs)
+        while True:
+            try:
+                made = apply(
+                    below.snapshot,
+                    change,
+                    inputs,
+                    parent_digest=head.digest,
+                    commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
+                    now_us=ctx.commit_time_us(below.snapshot.committed_at),
+                    writer=ctx.writer,
+                    store=ctx.store.identity,
+                )
+                if part is not None:
+                    made = part.made(state, made)
+                elif below.commits:
+                    made = commit_group.complete(below, made)
+                snapshot = self._spiller.settle(made, merge)
+                return snapshot, codec.encode_snapshot(snapshot)
+            # as pyarrow's errors of values are
+            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
+                if not below.commits:
+                    raise
+                text = "%r: %s carries nothing for others this time: %s"
+                LOG.warning(text, ctx.store.url, change.job, error)
+                below = alone
 
     def _lost(self, version: int, winner: Head | None) -> Head:
         """The newest head after a lost create: publish the change, pause, then read. What was read
@@ -1042,12 +1031,12 @@ class _CommitLoop:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         ctx, base, own = self._ctx, self._head, mine.version
-        list_base = partial(list_above, ctx.store, base.version)
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
-            above = list_base()
+            above = list_above(ctx.store, base.version)
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, ctx.store, own, mine.digest)
-            above, _ = side_by_side(ctx.store, list_base, hint)
+            put = beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest))
+            above = list_above(ctx.store, base.version)
+            put()
         versions = above.versions
         if (not versions or versions[-1] <= own) and base.version not in versions:
             raise removed(ctx, base, mine)

@@ -27,7 +27,7 @@ from ..log.table_context import (
     find_job_at,
     find_key_at,
 )
-from ..log.version_chain import Head, open_object, put_hint, read_version
+from ..log.version_chain import Head, open_head, put_hint, read_version
 from ..protocol.conflict import Conflict
 from ..protocol.joint_outcome import (
     Mismatch,
@@ -91,7 +91,7 @@ def _opened(store: Store, root: str, table_id: str) -> Snapshot | str | None:
     if at is None:
         return "it is in another store"
     try:
-        newest = open_object(at).snapshot
+        newest = open_head(at, is_member_too=True).snapshot
     except TableNotFoundError:
         return None
     except ManifestCommitError as error:

@@ -64,7 +64,10 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
     state, version = ctx.manifests.job(snapshot, change.job, runs=sent)
     if state is not None:
         return Outcome(kind=state, job_id=change.job, version=version)
-    done = _work_outcome(ctx, snapshot, change) if isinstance(change, Write) else None
+    done = None
+    if isinstance(change, Write):
+        record = find_key(ctx, snapshot, change.key) if change.key is not None else None
+        done = batch_outcome(snapshot, change) if record is None else key_outcome(change, record)
     # Behind the fence its own record may be gone: it may have committed, and others have gone on
     # from there.
     if done is not None and not (
@@ -84,13 +87,6 @@ def is_fenced(snapshot: Snapshot, change: Change) -> bool:
         birth_of(job) < snapshot.fence
         for job in _jobs_listed(change, (snapshot.table_id, *snapshot.cloned))
     )
-
-
-def _work_outcome(ctx: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
-    record = find_key(ctx, snapshot, change.key) if change.key is not None else None
-    if record is not None:
-        return key_outcome(change, record)
-    return batch_outcome(snapshot, change) if change.stream is not None else None
 
 
 def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
@@ -163,8 +159,10 @@ def key_outcome(change: Write, record: KeyRecord) -> Outcome:
 
 
 def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
-    """What the table's record of a query says of this batch; None: it may commit. [KY6]"""
-    assert change.stream is not None
+    """What the table's record of a query says of this batch; None: it is none, or may commit.
+    [KY6]"""
+    if change.stream is None:
+        return None
     record = record_of(snapshot.streams, change.stream)
     verdict = judge(record, change.stream)
     if record is None or verdict in ("next", "gap"):
@@ -208,14 +206,16 @@ def birth_of(job: str) -> int:
 
 
 def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
-    """The jobs that wrote what the change newly lists: adopted work may be older than the job, and
-    so may a file that was in the table before, which gc takes by the job in its name whichever
-    job lists it. [CM2] [GC5]"""
+    """The other jobs that wrote what the change newly lists: adopted work may be older than the
+    job, and so may a file that was in the table before, which gc takes by the job in its name
+    whichever job lists it. [CM2] [GC5]"""
     if not isinstance(change, Write):
         return []
-    jobs = [entry.job for entry in change.add]
+    mine = change.job
+    others = [each for each in change.add if each.job != mine or mine not in each.path]
+    jobs = [entry.job for entry in others]
     jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
-    writers = [object_names.writer_of(entry.path, own) for entry in change.add]
+    writers = [object_names.writer_of(entry.path, own) for entry in others]
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 
 

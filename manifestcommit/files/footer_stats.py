@@ -140,44 +140,42 @@ def column_stats(
     stats = {}
     for leaf in leaves:
         if floats is not None and leaf.type in FLOATS:
-            kept = _counted([group[leaf.id] for group in floats], leaf.type)
+            counts = [group[leaf.id] for group in floats]
+            nulls, nans = sum(each.nulls for each in counts), sum(each.nans for each in counts)
+            kept = ColumnStats(nulls=nulls, nans=nans)
+            bounds = [end for each in counts for end in (each.min, each.max) if end is not None]
         else:
-            kept = _leaf_stats(
-                [group.column(leaf.position) for group in groups], leaf, metadata.created_by
-            )
+            chunks = [group.column(leaf.position) for group in groups]
+            kept, bounds = _leaf_stats(chunks, leaf, metadata.created_by)
+        if bounds:
+            kept = _with_bounds(kept, min(bounds), max(bounds), leaf.type)
         if kept != ColumnStats():
             stats[leaf.id] = kept
     return stats
 
 
-def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
-    kept = ColumnStats(
-        nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups)
-    )
-    low = [group.min for group in groups if group.min is not None]
-    high = [group.max for group in groups if group.max is not None]
-    return _with_bounds(kept, min(low), max(high), type) if low and high else kept
-
-
-def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None) -> ColumnStats:
+def _leaf_stats(
+    chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None
+) -> tuple[ColumnStats, list[Any]]:
+    """The number of nulls, and the least and greatest value of each row group, if all are known."""
     group_statistics = [chunk.statistics for chunk in chunks]
     nulls = [s.null_count if s is not None and s.has_null_count else None for s in group_statistics]
     kept = ColumnStats(nulls=None if None in nulls else sum(n for n in nulls if n is not None))
-    if not leaf.bounded:
-        return kept
     bounds: list[Any] = []
+    if not leaf.bounded:
+        return kept, bounds
     for chunk, statistics, null_count in zip(chunks, group_statistics, nulls, strict=True):
         if null_count is not None and null_count == chunk.num_values:
             continue  # this row group has no value for a bound to cover
         if statistics is None or not statistics.has_min_max:
-            return kept
+            return kept, []
         if not are_ordered(chunk.physical_type, leaf.stored, created_by):
-            return kept
+            return kept, []
         low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
         if low is None or high is None or low > high:
-            return kept
+            return kept, []
         bounds += (low, high)
-    return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
+    return kept, bounds
 
 
 def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:

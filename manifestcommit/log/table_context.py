@@ -54,7 +54,6 @@ from .version_chain import (
     list_above,
     misplaced,
     open_head,
-    open_object,
     read_object,
     read_version,
     walk_back,
@@ -350,7 +349,7 @@ def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
 def _is_skipped(store: Store, mine: Head) -> bool:
     """Whether another table is there, whose readers and writers skip this object. [LY15]"""
     try:
-        return open_object(store).snapshot.table_id != mine.snapshot.table_id
+        return open_head(store, is_member_too=True).snapshot.table_id != mine.snapshot.table_id
     except (CorruptMetadataError, TableNotFoundError):
         return False
 
@@ -525,7 +524,12 @@ def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | Non
 
 def find_record(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record of a key, inlined or spilled, or that invalidates it. [KY7]"""
-    return snapshot.keys[key] if key in snapshot.keys else _spilled_key(ctx, snapshot, key)
+    if key in snapshot.keys or not snapshot.key_runs:
+        return snapshot.keys.get(key)
+    # a key that was invalidated is in several runs [OB11]
+    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
+    records = (KeyRecord(version=row["version"], digest=row["digest"]) for row in rows if row)
+    return max(records, key=lambda record: record.version, default=None)
 
 
 def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
@@ -537,15 +541,6 @@ def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
 def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
     """A key's record at this head, or a newer one if gc deleted its runs since. [KY1] [RD3]"""
     return _at(ctx, head, lambda snapshot: find_key(ctx, snapshot, key))
-
-
-def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
-    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
-    newest = max(filter(None, rows), key=lambda row: int(row["version"]), default=None)
-    if newest is None:
-        return None
-    return KeyRecord(version=newest["version"], digest=newest["digest"])
 
 
 def find_job_at(

@@ -92,7 +92,6 @@ def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
 
 
 _T = TypeVar("_T")
-_U = TypeVar("_U")
 
 
 def ask_fate(
@@ -114,7 +113,7 @@ def ask_fate(
         return "committed"
     at = home_of(store, member.pending)
     try:
-        home = open_object(at).snapshot
+        home = open_head(at, is_member_too=True).snapshot
     except TableNotFoundError:
         raise _unknown(store, member, "there is no table there") from None
     except StoreDeniedError as error:
@@ -230,12 +229,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         return self.snapshot.version
 
 
-def open_head(store: Store, known: Head | None = None) -> Head:
+def open_head(store: Store, known: Head | None = None, *, is_member_too: bool = False) -> Head:
     """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
     Two more requests if the hint is out of date, one more if there is none; one list if `known`,
-    from an earlier call, is still the latest, and one get if it is not.
+    from an earlier call, is still the latest, and one get if it is not. is_member_too: the newest
+    object will do, perhaps a member of a joint commit; no home is asked. [MT6]
     """
     if known is not None and known.data and known.top is None and known.snapshot.pending is None:
         # decoded anew: callers own what they were told of it. An error counts in the whole list, as
@@ -248,9 +248,28 @@ def open_head(store: Store, known: Head | None = None) -> Head:
             newest = _newest_object(store, own.version, own)
             if newest is not None:
                 return settled_head(store, newest)
-    hint = _hinted(store)
-    head, glanced = _object_by_hint(store, hint)
-    return settled_head(store, head, hint, glanced)
+    hint, glanced, head, above = _hinted(store), None, None, None
+    # an error counts in the whole list: a hint may name anything, proves nothing, and may name what
+    # a job of a removed table has left [LY7]
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        if hint is not None and hint.digest is not None:
+            look = beside(store, partial(list_above, store, hint.version))
+            glanced, above = read_object(store, hint.version), look()
+            # The list may come first. If nothing is above the version there, its object of that
+            # moment was never deleted. One of this digest was there before the hint was put: it is
+            # that one.
+            if glanced is None or glanced.digest != hint.digest:
+                above = None
+        elif hint is not None:
+            glanced = read_object(store, hint.version)
+        if hint is not None:
+            head = _newest_object(store, hint.version, glanced, above)
+    if head is None and (head := _newest_object(store, 0)) is None:
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first "
+            "write, or `adopt` the Parquet files there"
+        )
+    return head if is_member_too else settled_head(store, head, hint, glanced)
 
 
 def newest_above(
@@ -314,38 +333,6 @@ def _below(base: Head, member: Head, fate: str) -> Head:
         taken=member.taken,
         waiting=member.waiting,
     )
-
-
-def open_object(store: Store) -> Head:
-    """The newest object as of this call, perhaps a member; no home is asked. [MT6] [RD1]"""
-    return _object_by_hint(store, _hinted(store))[0]
-
-
-def _object_by_hint(store: Store, hint: Hint | None) -> tuple[Head, Head | None]:
-    """The newest object, and the version that the hint names; None: it led nowhere."""
-    glanced = head = above = None
-    if hint is not None and hint.digest is None:
-        glanced = _glance(store, hint.version)
-    elif hint is not None:
-        get, look = partial(_glance, store, hint.version), partial(list_above, store, hint.version)
-        glanced, above = side_by_side(store, get, look)
-        # The list may come first. If nothing is above the version there, its object of that moment
-        # was never deleted. One of this digest was there before the hint was put: it is that one.
-        if glanced is None or glanced.digest != hint.digest:
-            above = None
-    if hint is not None:
-        # an error counts in the whole list: a hint may name what a job of a removed table has left
-        with contextlib.suppress(CorruptMetadataError):
-            head = _newest_object(store, hint.version, glanced, above)
-    if head is None:
-        glanced = None
-        head = _newest_object(store, 0)
-    if head is None:
-        raise TableNotFoundError(
-            f"there is no table at {store.url}; check the path, create the table by a first "
-            "write, or `adopt` the Parquet files there"
-        )
-    return head, glanced
 
 
 def _is_beneath(base: Head, member: Head) -> bool:
@@ -594,25 +581,19 @@ def put_hint(store: Store, version: int, digest: str | None, attempt: str | None
         store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
 
 
-def _glance(store: Store, version: int) -> Head | None:
-    """The version that the hint names, if readable. It may be any, and proves nothing. [LY7]"""
-    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
-        return read_object(store, version)
-    return None
-
-
-def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
-    """The results of two requests that may take effect in either order: at once, if the store is
-    behind a network; a simulated store draws which one goes first."""
+def beside(store: Store, request: Callable[[], _T]) -> Callable[[], _T]:
+    """What returns the result of a request that may take effect before or after those that are made
+    meanwhile: it is sent at once, if the store is behind a network; a simulated store draws which
+    one goes first."""
     if getattr(store, "goes_second_first", bool)():
-        later = second()
-        return first(), later
+        found = request()
+        return lambda: found
     if not store.is_remote:
-        return first(), second()
-    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
-        beside = pool.submit(second)
-        found = first()
-        return found, beside.result()
+        return request
+    pool = ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside")
+    sent = pool.submit(request)
+    pool.shutdown(wait=False)
+    return sent.result
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:

@@ -525,14 +525,14 @@ def _wanted(names: Iterable[str], within: str, least: str) -> set[str]:
     """Those that may be asked for, usually a few of many: only these are examined one by one."""
     part, is_folder, _ = within.partition("/")
     first = least.partition("/")[0]
-    # a folder of such a name may hold later ones
-    above = {first[:end] for end in range(1, len(first))}
-    wanted = {name for name in names if name >= first or name in above}
-    if is_folder:
-        wanted &= {part}
-    elif part:
-        wanted = {name for name in wanted if name.startswith(part)}
-    return {name for name in wanted if not name.startswith(_TEMPORARY)}
+    wanted = set[str]()
+    for name in names:
+        # a folder whose name `first` begins with may hold later ones
+        is_late = name >= first or first.startswith(name)
+        is_below = name == part if is_folder else name.startswith(part)
+        if is_late and is_below and not name.startswith(_TEMPORARY):
+            wanted.add(name)
+    return wanted
 
 
 def _names(folder: int) -> list[str]:
