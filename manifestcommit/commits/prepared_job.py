@@ -219,43 +219,6 @@ def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 
 
-# The version of its own table that a job's rows were read from: with its successors an overwrite
-# is compared.
-
-
-class BasedOn:
-    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
-
-    def __init__(self, said: int | None = None) -> None:
-        self._said = said
-        self._marks: list[str] = []
-        self._appends = False
-
-    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
-        self._marks += marks
-        self._appends |= appends
-
-    def version(self, head: Head | None, url: str) -> int | None:
-        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
-        if self._said is None:
-            if head is None or not self._marks:
-                return None
-            return lowest_version(self._marks, head.snapshot.table_id, url)
-        if head is None or self._said > head.version:
-            newest = "" if head is None else f"the table's newest version is {head.version}"
-            raise VersionNotFoundError(
-                f"{url}: this write is based on version {self._said}, but "
-                f"{newest or 'there is no table'}. Nothing was done."
-            )
-        return self._said
-
-    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
-        """What an append of this data has read: the whole table, where it is rows of the table that
-        Spark does not say more of."""
-        return ({},) if version is not None and self._said is None and self._appends else ()
-
-
 def below(
     version: int | None,
     birth: int,
@@ -578,8 +541,11 @@ class JointUnit:
 
     operation: str
 
-    def __init__(self, ctx: TableContext) -> None:
+    def __init__(self, ctx: TableContext, based_on: int | None = None) -> None:
+        """based_on: the version that its rows were read from, as the caller says, in place of all
+        that the rows say. [CF17]"""
         self.ctx, self.job_id, self.url = ctx, "", ctx.store.url
+        self.based_on, self.marks = based_on, list[str]()  # marks: what the rows say
         self.key_record: KeyRecord | None = None  # of its key, if an earlier run has committed it
         self.is_declared = True  # False: a rerun that declares no more than was said when it began
         self.ledger = WriteTotals(ctx.tally)
@@ -614,6 +580,22 @@ class JointUnit:
         if self.meter is not None and self.meter.ended is not None:
             return self.meter.ended
         return self.measure().metrics("running")
+
+    def read_at(self, head: Head | None) -> int | None:
+        """The version of its own table that its rows were read from, with whose successors they are
+        compared; None: unknown. VersionNotFoundError where the caller's does not exist. [CF17]"""
+        said = self.based_on
+        if said is None:
+            if head is None or not self.marks:
+                return None
+            return lowest_version(self.marks, head.snapshot.table_id, self.url)
+        if head is None or said > head.version:
+            newest = "" if head is None else f"the table's newest version is {head.version}"
+            raise VersionNotFoundError(
+                f"{self.url}: this write is based on version {said}, but "
+                f"{newest or 'there is no table'}. Nothing was done."
+            )
+        return said
 
     def measure(self, phase: Phase = "both") -> Meter:
         summary = self.ledger.summary(self.tasks)

@@ -473,10 +473,10 @@ class _FileSet:
 
     def _choose(self, values: Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
         """The path and encoding of a partition's new file. group: the first, which decides."""
-        folder = partitioning.folder(self._plan.schema, self._plan.partition_by, values)
-        path = folder + object_names.data_file_name(
-            self._task, self._attempt, self._count, self._plan.job
-        )
+        plan = self._plan
+        folder = partitioning.folder(plan.schema, plan.partition_by, values) if values else ""
+        name = object_names.data_file_name(self._task, self._attempt, self._count, plan.job)
+        path = folder + name
         check_path(path)
         self._count += 1
         size = group.num_rows.bit_length()

@@ -354,14 +354,14 @@ def _written(
     head: Snapshot, change: Write, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     version = head.version + 1
-    kept, dropped = _without(head.added, change, head.partition_by)
-    everything = Matcher(change.scope or ()).everything
+    scope = change.scope
+    kept, dropped, everything = _without(head, change, scope)
     manifests, bitmaps = _remaining(head, inputs, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
     gained = totals_of(change.add, change.add_manifests)
     taken = _taken(head, inputs, dropped, everything)
-    touched = [*change.touched, *(change.scope or ())]
+    touched = [*change.touched, *(scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
     is_own, by = change.initial is not None or change.repartitions, change.partition_by
@@ -539,17 +539,19 @@ def _rewritten(runs: tuple[RunRef, ...], by: Rewritten | None) -> tuple[RunRef, 
 
 
 def _without(
-    entries: tuple[Entry, ...], change: Write, partition_by: tuple[int, ...]
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    if change.scope is None and not change.remove:
-        return entries, ()
-    matcher = Matcher(change.scope or ())
+    head: Snapshot, change: Write, scope: Sequence[PartitionPattern] | None
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...], bool]:
+    """The inlined entries that stay, those that go, and whether the whole table is emptied."""
+    if scope is None and not change.remove:
+        return head.added, (), False
+    matcher, by = Matcher(scope or ()), head.partition_by
     goes = [
-        entry.path in change.remove or matcher.holds(of_partition(partition_by, entry.partition))
-        for entry in entries
+        entry.path in change.remove or matcher.holds(of_partition(by, entry.partition))
+        for entry in head.added
     ]
-    kept = tuple(entry for entry, gone in zip(entries, goes, strict=True) if not gone)
-    return kept, tuple(entry for entry, gone in zip(entries, goes, strict=True) if gone)
+    kept = tuple(entry for entry, gone in zip(head.added, goes, strict=True) if not gone)
+    dropped = tuple(entry for entry, gone in zip(head.added, goes, strict=True) if gone)
+    return kept, dropped, matcher.everything
 
 
 def _remaining(
@@ -573,15 +575,15 @@ def _remaining(
 
 def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it removes."""
-    _, dropped = _without(head.added, change, head.partition_by)
+    _, dropped, everything = _without(head, change, change.scope)
     given = totals_of(change.add, change.add_manifests)
-    return given, _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
+    return given, _taken(head, inputs, dropped, everything)
 
 
 def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everything: bool) -> Totals:
     if everything:
         return head.totals
-    totals = totals_of(dropped)
+    totals = totals_of(dropped) if dropped else Totals()
     for removal in inputs.taken.values():
         totals = totals.after(removal.totals)
     return totals
