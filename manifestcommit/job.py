@@ -9,7 +9,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import sys
 import warnings
@@ -76,6 +75,7 @@ from .runtime.validation import (
 )
 from .runtime.validation import metadata as check_metadata
 from .store import StorageOptions, open_store
+from .store.base import NO_OPTIONS
 from .terminal import live_progress
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
-_NO_OPTIONS = StorageOptions()
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
@@ -331,15 +330,14 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
-    options = StorageOptions(storage_options)
     note = Note(message=message, metadata=dict(metadata or {}))
     job = Job(
-        TableContext(open_store(path, options), note=note),
+        TableContext(open_store(path, storage_options), note=note),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
-        storage_options=options,
+        storage_options=NO_OPTIONS if storage_options is None else StorageOptions(storage_options),
     )
     job._process = os.getpid()
     return job
@@ -392,7 +390,7 @@ class Job(JointUnit):
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-        storage_options: StorageOptions = _NO_OPTIONS,
+        storage_options: StorageOptions = NO_OPTIONS,
     ) -> None:
         ctx.who()  # a misspelled switch is an error before anything is written
         super().__init__(ctx, based_on)
@@ -669,8 +667,8 @@ class Job(JointUnit):
             self._write_dataframe(data, options)
             return
         schema, batches = record_batches(data)
-        self.marks += arrow_marks(schema.metadata)
-        columns = values.from_arrow(schema, itertools.count(1).__next__)  # they get other ids
+        self.marks += arrow_marks(schema.metadata) if schema.metadata else ()
+        columns = values.from_arrow(schema)  # they get other ids
         plan, store = self.plan_write(columns, **options), self.ctx.store
         work = done = None
         if self.recovery is not None:
@@ -729,7 +727,7 @@ class Job(JointUnit):
         for path in paths:
             entry = self._add_file(path)
             self.entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
-            self.ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+            self.ledger.take(InputTotals(rows=entry.rows, bytes=entry.bytes))
 
     def plan_write(
         self,
@@ -809,7 +807,7 @@ class Job(JointUnit):
         head, store = self.base_head(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
-            self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
+            self.plan_write(values.from_arrow(columns))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         if any(entry.path == path for entry in self.entries):
@@ -1010,11 +1008,11 @@ class Job(JointUnit):
         birth = object_names.parse_job_id(self.job_id).birth
         declared = declaration(
             mode=self._first or self.operation,
-            scope=declared_scope(overwrite),
+            scope=overwrite and declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.already_committed and not self.is_declared:
+        if not self.is_declared and self.already_committed:
             declared = as_begun(declared)
         read_at = self.read_at(head)
         reads: tuple[PartitionPattern, ...] = ()
@@ -1025,7 +1023,7 @@ class Job(JointUnit):
         return Write(
             job=self.job_id,
             birth=birth,
-            based_on=below(read_at, birth, overwrite, reads),
+            based_on=read_at and below(read_at, birth, overwrite, reads),
             reads=reads,
             operation=self.operation,
             key=self.key,
@@ -1044,7 +1042,7 @@ class Job(JointUnit):
             stream=self._stream,
             first=self._first is not None,
             checked=tuple(sorted(self._checked or ())),
-            summary=self.ledger.summary(self.tasks),
+            summary=self.ledger.summary(self.tasks, self.entries, self.manifests),
         )
 
     def _check_missing(self) -> None:
@@ -1098,10 +1096,11 @@ class Job(JointUnit):
         A gap may close while this job runs; an overlap stays. What holds files already will not be
         empty.
         """
-        if self.read_at(head) is not None:
+        if self.based_on is not None or self.marks:
             check_based_on(self.ctx, head, self.change())
-        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self.advances)
-        if mismatch is None and self._first is None and self._conflict != "fail":
+        was, began = head.snapshot.watermarks, head.snapshot.origins
+        mismatch = self.advances and find_mismatch(was, began, self.advances)
+        if not mismatch and self._first is None and self._conflict != "fail":
             return
         change = self.change()
         inputs = load_conflict_inputs(self.ctx, head, change)

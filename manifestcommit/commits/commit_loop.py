@@ -979,7 +979,7 @@ class _CommitLoop:
         ctx, head, part = self._ctx, self._head, self._part
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
         merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
-        state = above_taken(head.snapshot, head.taken)
+        state = above_taken(head.snapshot, head.taken) if head.taken else head.snapshot
         alone = below = commit_group.CombinedCommit(snapshot=state)
         if part is None and isinstance(change, Write):
             below = self._group.carry(state, change, inputs)
@@ -1030,25 +1030,27 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base, own = self._ctx, self._head, mine.version
+        ctx, base, made = self._ctx, self._head, mine.snapshot
+        own, start = made.version, base.version
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
-            above = list_above(ctx.store, base.version)
+            above = list_above(ctx.store, start)
         else:  # the hint decides nothing [CM7]
             put = beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest))
-            above = list_above(ctx.store, base.version)
+            above = list_above(ctx.store, start)
             put()
         versions = above.versions
-        if (not versions or versions[-1] <= own) and base.version not in versions:
+        if (not versions or versions[-1] <= own) and start not in versions:
             raise removed(ctx, base, mine)
-        check_same_root(ctx, base, mine, above)
+        if above.tables != {made.table_id}:
+            check_same_root(ctx, base, mine, above)
         if versions[-1] == own:
             return own, msgspec.structs.replace(mine, etag=above.etag)
         newest = self._newest(base, None)
-        if newest.snapshot.table_id != mine.snapshot.table_id:
+        if newest.snapshot.table_id != made.table_id:
             raise removed(ctx, base, mine)
         if (newest.top or newest).version < own:
             raise StoreError(f"version {own} is gone; is the table being removed?")
-        state, version = ctx.manifests.job(newest.snapshot, mine.snapshot.commits[-1].job)
+        state, version = ctx.manifests.job(newest.snapshot, made.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before

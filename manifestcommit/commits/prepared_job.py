@@ -271,12 +271,12 @@ class Spiller:
             snapshot = self._spill_keys(snapshot)
         if len(snapshot.recent_jobs) > self._budgets.inline_jobs:
             snapshot = self._spill_jobs(snapshot)
-        if removed_overflow(snapshot, self._budgets):
+        if snapshot.removed and removed_overflow(snapshot, self._budgets):
             snapshot = self._spill_removed(snapshot)
         if merge:
             group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
             return self._merge_manifests(snapshot, group) if group else snapshot
-        for group in manifests_to_merge(snapshot, self._budgets):
+        for group in manifests_to_merge(snapshot, self._budgets) if snapshot.manifests else ():
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
@@ -598,7 +598,7 @@ class JointUnit:
         return said
 
     def measure(self, phase: Phase = "both") -> Meter:
-        summary = self.ledger.summary(self.tasks)
+        summary = self.ledger.summary(self.tasks, self.entries, self.manifests)
         return Meter(self.ctx.tally, self.job_id, self.operation, summary, phase)
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
@@ -620,9 +620,9 @@ class JointUnit:
         touched: the partitions of what is in the manifests; left out, they are looked for there.
         intake: what the tasks were handed.
         """
-        (schema, partition_by), files = self.takes(), list(entries)
-        self.ledger.take(files, manifests, intake)
-        self.entries += files
+        schema, partition_by = self.takes()
+        self.ledger.take(intake)
+        self.entries += entries
         self.manifests += manifests
         if (touched or manifests) and schema is not None and partition_by is not None:
             shape = Partitioned(schema, partition_by)
@@ -632,6 +632,8 @@ class JointUnit:
 
     def touches(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
         """The partitions of all that it has written."""
+        if not partition_by:
+            return ({},) if self.entries or self.touched else ()
         own = (of_partition(partition_by, entry.partition) for entry in self.entries)
         return dedupe([*self.touched, *own])
 

@@ -697,7 +697,7 @@ class _Candidate:
         if pa.types.is_duration(type) or pa.types.is_float16(type):
             return False
         try:
-            read_as = from_arrow(pa.schema([pa.field("column", type)]), lambda: 1).fields[0].type
+            read_as = from_arrow(pa.schema([pa.field("column", type)])).fields[0].type
         except UnsupportedTypeError:
             return False
         return read_as == wanted or can_widen(read_as, wanted)

@@ -43,7 +43,7 @@ from ..format.fields import (
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.transforms import maker, partition_fields, source_of
-from ..format.values import Conformer, arrow_schema, footer_metadata, from_array, group_numbers
+from ..format.values import Conformer, footer_metadata, from_array, group_numbers
 from ..log.table_context import gate
 from ..log.version_chain import open_head
 from ..runtime.outcome import InputTotals, fenced_error
@@ -237,10 +237,11 @@ class DataFileWriter:
     ) -> None:
         """task: its number, for people; attempt: random digits that no other attempt has;
         in_background: encode row groups in a thread, while the caller makes the next rows."""
-        self._files = _FileSet(store, plan, task=task, attempt=attempt)
+        self._conformer = Conformer(plan.schema)
+        form = self._conformer.target
+        self._files = _FileSet(store, plan, form, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(int(in_background))
-        self._conformer = Conformer(plan.schema)
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
         self._row_group_bytes = max(
@@ -354,9 +355,10 @@ def write_files(
 
 def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     schema = plan.schema
+    fields = partition_fields(schema, plan.partition_by) if plan.partition_by else ()
     return tuple(
         PartitionSource(source_of(schema, field.id).file_name, field.type, maker(schema, field.id))
-        for field in partition_fields(schema, plan.partition_by)
+        for field in fields
     )
 
 
@@ -371,9 +373,10 @@ def by_partition(plan: WritePlan, rows: pa.Table) -> list[tuple[Partition, pa.Ta
 class _FileSet:
     """The files of one attempt. Few are open: a full or long unused one is finished. [DF2]"""
 
-    def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
+    def __init__(
+        self, store: Store, plan: WritePlan, schema: pa.Schema, *, task: int, attempt: str
+    ) -> None:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
-        schema = arrow_schema(plan.schema, physical=True)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._columns = columns = parquet_columns(schema)
         self._leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)

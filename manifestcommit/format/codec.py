@@ -32,7 +32,6 @@ from .object_names import (
     parse_job_id,
     parse_version,
     prepared_name,
-    version_name,
 )
 from .partitioning import is_folder_column
 from .snapshot import (
@@ -189,9 +188,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     what = f"version {snapshot.version}"
     remedy = "Use fewer or shorter keys, sources, text positions and properties."
     data = _bounded(snapshot, what, remedy)
-    name = version_name(snapshot.version)
     with _read_back(what):
-        decode_snapshot(data, name=name)
+        decode_snapshot(data, name=what)
     return data
 
 
@@ -459,7 +457,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("every version but the first has a parent_digest")
     if snapshot.schema.fields:
         check_schema(snapshot.schema)
-    partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
+    if snapshot.partition_by:
+        partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
     if snapshot.constraints:

@@ -59,7 +59,8 @@ _FORBIDDEN = (b"\0", b"\\")
 
 def partition_types(of: Shape) -> tuple[FieldType, ...]:
     """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
-    return tuple(field.type for field in partition_fields(of.schema, of.partition_by))
+    fields = partition_fields(of.schema, of.partition_by) if of.partition_by else ()
+    return tuple(field.type for field in fields)
 
 
 def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:

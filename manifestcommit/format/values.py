@@ -11,6 +11,7 @@ determines which.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import struct
@@ -136,15 +137,15 @@ def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Sche
     return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
-def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
+def from_arrow(schema: pa.Schema, new_id: Callable[[], int] | None = None) -> Schema:
     """The table schema that holds every value of an Arrow schema, each field with an id from
-    `new_id`. [SC1] [SC2]
+    `new_id`, by default with the next number from 1 on. [SC1] [SC2]
 
     Dictionary, large, view, fixed-size and run-end encoded types become plain ones, unsigned
     integers the next wider type. UnsupportedTypeError for time of day, month intervals, unions,
     unknown extensions, and all else that no table type holds.
     """
-    draw = unique_ids(new_id)
+    draw = unique_ids(new_id) if new_id is not None else itertools.count(1).__next__
     result = Schema(fields=tuple(_from_field(field, draw) for field in schema))
     check_schema(result)
     return result
@@ -275,8 +276,10 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int]) -> FieldType:
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """Spark's metadata of a field; anything but a JSON object is not Spark's."""
+    if not metadata:
+        return {}
     try:
-        attached = json.loads((metadata or {}).get(SPARK_METADATA, b"{}"))
+        attached = json.loads(metadata.get(SPARK_METADATA, b"{}"))
     except ValueError:
         return {}
     return kept_metadata(attached) if isinstance(attached, dict) else {}
@@ -306,12 +309,13 @@ class Conformer:
 
     Columns are matched by name and put in the table's order; missing nullable ones become null.
     Casts are checked: nothing is rounded or truncated. A batch that matches already is not copied.
+    target: the form.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
-        self._target = arrow_schema(schema, physical=True)
-        self._types = self._target.types
+        self.target = arrow_schema(schema, physical=True)
+        self._types = self.target.types
         self._seen: pa.Schema | None = None
         self._found: list[int | None] = []
 
@@ -327,7 +331,7 @@ class Conformer:
             else _member(columns[at], field, type, (field.name,), 0)
             for field, type, at in zip(self._fields, self._types, self._found, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
 
 def _positions(names: Sequence[str], fields: tuple[Field, ...], parent: Path) -> list[int | None]:

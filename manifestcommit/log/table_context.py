@@ -288,13 +288,11 @@ def _apart(mine_us: int, other_us: int) -> str:
 
 def check_same_root(ctx: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
     """Check that what a job created belongs to its own table, and not to another one that was
-    created at the same path. above: a listing made since. [CM5] [LY10]
+    created at the same path, where its own marker is not the only one. above: a listing made since.
+    [CM5] [LY10]
 
-    If only the table's own marker exists, that is enough. Otherwise the base version must be
-    unchanged, unless it may have expired since.
+    The base version must be unchanged, unless it may have expired since.
     """
-    if above.tables == {mine.snapshot.table_id}:
-        return
     wrong = misplaced(ctx.store.url, mine.snapshot, above.tables)
     stored = read_object(ctx.store, base.version)
     if stored is None and (wrong is not None or above.versions[-1] <= mine.version):

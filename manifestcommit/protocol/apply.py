@@ -295,8 +295,6 @@ def apply(
 def above_taken(head: Snapshot, taken: int) -> Snapshot:
     """The state to build the next version on where jobs of a removed table have taken so many names
     right above the head: these are void. [LY15]"""
-    if not taken:
-        return head
     last = head.version + taken
     void = (*head.void, *range(head.version + 1, last + 1))
     return msgspec.structs.replace(head, version=last, void=void)
@@ -354,7 +352,7 @@ def _written(
     head: Snapshot, change: Write, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     version = head.version + 1
-    scope = change.scope
+    scope, steps, edits = change.scope, change.advances, change.properties
     kept, dropped, everything = _without(head, change, scope)
     manifests, bitmaps = _remaining(head, inputs, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
@@ -373,11 +371,11 @@ def _written(
         added=(*kept, *added),
         removed=bitmaps,
         removed_runs=() if everything else head.removed_runs,
-        watermarks=move(head.watermarks, change.advances),
-        origins=note_origins(head.origins, head.watermarks, change.advances),
+        watermarks=move(head.watermarks, steps) if steps else head.watermarks,
+        origins=note_origins(head.origins, head.watermarks, steps) if steps else head.origins,
         keys=_keys(head, change),
         streams=_streams(head, change),
-        properties=merged(head.properties, change.properties),
+        properties=merged(head.properties, edits) if edits else head.properties,
         constraints=constraints_after(head, change),
         totals=head.totals.after(gained, taken),
     )
@@ -387,7 +385,7 @@ def _written(
         touched=bounded(touched),
         reason=change.reason,
         summary=_summary(change.summary, gained, taken),
-        advanced=advanced_of(change),
+        advanced=advanced_of(change) if steps else {},
     )
 
 

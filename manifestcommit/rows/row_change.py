@@ -343,7 +343,7 @@ class RowChange(JointUnit):
             checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
             if writes and self.is_checked
             else (),
-            summary=self.ledger.summary(self.tasks),
+            summary=self.ledger.summary(self.tasks, self.entries, self.manifests),
         )
 
     def _said(self) -> str | None:

@@ -215,6 +215,9 @@ class StorageOptions(Mapping[str, Any]):
         return _USER_OF_A_URL.sub(r"\1***@", text)
 
 
+NO_OPTIONS = StorageOptions()
+
+
 def _spelled(value: Any) -> str:
     if isinstance(value, Mapping):
         return (
