@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from ..display import counted
 from ..errors import (
@@ -32,7 +32,6 @@ from ..format.change import (
     InterveningCommit,
     MergeManifests,
     Position,
-    Prepared,
     RemovedRows,
     Retention,
     Rewind,
@@ -44,7 +43,7 @@ from ..format.entries import ManifestRef
 from ..format.evolution import assign_new_ids
 from ..format.fields import Schema, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
+from ..format.snapshot import Constraint, Snapshot
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -82,7 +81,7 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import map_concurrently, pause
+from ..runtime.environment import Limits, map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, Phase, committed_or_raise
 from ..store import Store
 from .prepared_job import (
@@ -93,6 +92,7 @@ from .prepared_job import (
     birth_of,
     check_table,
     fenced_outcome,
+    prepared_now,
     settled_outcome,
 )
 
@@ -137,7 +137,7 @@ def load_conflict_inputs(
     """All that the rules must know of the change. seen: versions that were read before; None: what
     was committed since its birth is not looked at."""
     winners = () if seen is None else _find_winners(ctx, head, change, seen)
-    return msgspec.structs.replace(_looked_up(ctx, head, change), winners=winners)
+    return replace(_looked_up(ctx, head, change), winners=winners)
 
 
 def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
@@ -148,7 +148,7 @@ def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
             found = _survey(ctx, snapshot, foreign, change)
             dropped = dropped_at(ctx, snapshot, change.key)
-            return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+            return replace(found, dropped=dropped) if dropped else found
         case Retention():
             return _survey(ctx, snapshot, change.condemned)
         case MergeManifests():
@@ -176,10 +176,9 @@ def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
     """The keys that another rewind invalidated, with new work since, which this one leaves."""
     if head.version == change.birth:
         return frozenset()
-    records = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
-    return frozenset(
-        key for key, record in records.items() if record is None or record.version > change.birth
-    )
+    found = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
+    since = change.birth
+    return frozenset(key for key, each in found.items() if each is None or each.version > since)
 
 
 def _survey(
@@ -205,9 +204,8 @@ def _survey(
     removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
     for ref in snapshot.manifests:
         may_hold = any(_may_hold(snapshot, ref, touch) for touch in scope or ())
-        wanted = frozenset(
-            path for path in gone | foreign if ref.first_path <= path <= ref.last_path
-        )
+        first, last = ref.first_path, ref.last_path
+        wanted = frozenset(path for path in gone | foreign if first <= path <= last)
         if not may_hold and not wanted:
             continue
         table = ctx.manifests.manifest(ref, snapshot.partition_by)
@@ -261,15 +259,9 @@ def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
             "know that the rows are right for a newer version, say which one: "
             f"based_on={head.version}."
         )
-    conflict = find_conflict(
-        head.snapshot,
-        change,
-        load_conflict_inputs(ctx, head, change, {}),
-    )
-    if conflict is not None and conflict.rule in (
-        "partition_was_touched",
-        "read_partition_was_touched",
-    ):
+    conflict = find_conflict(head.snapshot, change, load_conflict_inputs(ctx, head, change, {}))
+    final = ("partition_was_touched", "read_partition_was_touched")
+    if conflict is not None and conflict.rule in final:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
 
@@ -330,10 +322,8 @@ class GroupCommit:
         """What the last list showed: job -> bytes of its intent."""
         # by those in front of it, behind which a list is not looked at
         is_hidden = len(intents) >= MAX_INTENTS
-        self._waiting, self._is_there = (
-            intents,
-            self._job in intents or (self._is_there and is_hidden),
-        )
+        self._waiting = intents
+        self._is_there = self._job in intents or (self._is_there and is_hidden)
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
@@ -375,29 +365,17 @@ class GroupCommit:
         self._may_publish = False
         if not commit_group.is_plain(change):
             return False
-        env = self._ctx.env
-        own = msgspec.structs.replace(change, summary=self._meter.summary())
-        data = codec.encode_intent(
-            Prepared(
-                format_version=FORMAT_VERSION,
-                change=own,
-                prepared_at=env.now_us(),
-                writer=self._ctx.writer,
-            )
-        )
-        if data is None:
+        prepared = prepared_now(self._ctx, replace(change, summary=self._meter.summary()))
+        if (data := codec.encode_intent(prepared)) is None:
             return False
         # also where the store says that it failed: the request may land later
         self.is_published = self._is_there = True
+        name = object_names.intent_name(self._job)
         with contextlib.suppress(StoreError):
-            self._timed(
-                partial(self._ctx.store.put_if_absent, object_names.intent_name(self._job), data)
-            )
+            self._timed(partial(self._ctx.store.put_if_absent, name, data))
         return True
 
-    def wait_for_turn(
-        self, head: Head, shortest_s: float, longest_s: float
-    ) -> VersionListing | None:
+    def wait_for_turn(self, head: Head, limits: Limits) -> VersionListing | None:
         """A job that has asked for help lets those go first that began earlier: one of them carries
         it along. [CM20]
 
@@ -409,8 +387,9 @@ class GroupCommit:
         for waited in range(_TURNS):
             if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
                 break
-            lap_s = max(shortest_s, _REQUESTS_OF_A_TURN * self._request_s) * _LONGER**waited
-            env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
+            turn_s = max(limits.first_pause_s, _REQUESTS_OF_A_TURN * self._request_s)
+            lap_s = min(turn_s * _LONGER**waited, limits.longest_pause_s)
+            env.sleep(lap_s * (0.5 + env.jitter()))
             above = self._timed(partial(list_above, self._ctx.store, head.version))
             self.saw(above.intents)
             if not above.versions or not self._is_there:
@@ -444,9 +423,8 @@ class GroupCommit:
         if not self._waiting or not commit_group.carries_others(own):
             return alone
         env, room, reads = self._ctx.env, commit_group.MAX_CARRIED_BYTES, _READS
-        jobs = commit_group.in_order(
-            job for job in self._waiting if job != self._job and self._can_wait(head, job)
-        )
+        others = (job for job in self._waiting if job != self._job)
+        jobs = commit_group.in_order(job for job in others if self._can_wait(head, job))
         for start in range(0, len(jobs), commit_group.MAX_CARRIED):
             reads -= self._fetch(jobs[start : start + commit_group.MAX_CARRIED], reads)
             for job in jobs[start : start + commit_group.MAX_CARRIED]:
@@ -507,11 +485,10 @@ def read_intent(store: Store, job: str) -> commit_group.Intent | None:
     """What a job has published; None only where that is gone; else an error. [CM21]"""
     name = object_names.intent_name(job)
     try:
-        prepared, size_bytes = codec.decode_intent(
-            store.get(name, 0, codec.MAX_INTENT_BYTES + 1), name=name
-        )
+        data = store.get(name, 0, codec.MAX_INTENT_BYTES + 1)
     except FileNotFoundError:
         return None
+    prepared, size_bytes = codec.decode_intent(data, name=name)
     return commit_group.Intent(change=prepared.change, size_bytes=size_bytes)
 
 
@@ -619,9 +596,8 @@ def create_version(
             else:
                 # A winner that is expired already, or that someone else created for this job, is
                 # seen in the head.
-                is_mine = winner is not None and any(
-                    each.commit_id == commit_id for each in winner.snapshot.commits
-                )
+                commits = () if winner is None else winner.snapshot.commits
+                is_mine = any(each.commit_id == commit_id for each in commits)
                 return ("mine", "", None) if is_mine else ("lost", "", winner)
         if tried + 1 < limits.unclear_tries:
             pause(ctx.env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
@@ -668,17 +644,10 @@ def commit(
         if not group.is_published or isinstance(error, TableNotFoundError):
             meter.end("failed")
             raise
-        LOG.debug(
-            "%r: %s failed, and others may still commit it",
-            ctx.store.url,
-            change.job,
-            exc_info=error,
-        )
-        outcome = Outcome(
-            kind="unknown",
-            job_id=change.job,
-            reason=f"others may still commit it for this job, which failed: {error}",
-        )
+        text = "%r: %s failed, and others may still commit it"
+        LOG.debug(text, ctx.store.url, change.job, exc_info=error)
+        reason = f"others may still commit it for this job, which failed: {error}"
+        outcome = Outcome(kind="unknown", job_id=change.job, reason=reason)
     if outcome.kind != "unknown":
         group.retract()
     outcome = measured(outcome, meter, committers)
@@ -691,11 +660,10 @@ def measured(
     outcome: Outcome, meter: Meter, committers: Committers = Committers.THIS_PROCESS
 ) -> Outcome:
     """The outcome with its figures, which are reported. [OB10]"""
+    kind, version, is_shared = outcome.kind, outcome.version, committers.is_shared
     rule = outcome.conflict.rule if outcome.conflict else ""
-    figures = meter.end(
-        outcome.kind, version=outcome.version, rule=rule, shared=committers.is_shared
-    )
-    return msgspec.structs.replace(outcome, metrics=figures)
+    figures = meter.end(kind, version=version, rule=rule, shared=is_shared)
+    return replace(outcome, metrics=figures)
 
 
 def first_schema(
@@ -748,7 +716,7 @@ def record_abort(ctx: TableContext, job: str) -> Outcome:
             outcome.conflict is not None and outcome.conflict.rule == "job_is_committed"
         )
         if not overtaken:
-            return msgspec.structs.replace(outcome, job_id=job)
+            return replace(outcome, job_id=job)
 
 
 def _decided(ctx: TableContext, outcome: Outcome) -> Outcome:
@@ -757,18 +725,15 @@ def _decided(ctx: TableContext, outcome: Outcome) -> Outcome:
         # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
         # to be decided
         return outcome
-    recorded = record_abort(ctx, outcome.job_id)
+    job, attempts = outcome.job_id, outcome.attempts
+    recorded = record_abort(ctx, job)
     if recorded.kind in ("aborted", "fenced"):
         return outcome
     if recorded.kind == "committed":
-        return msgspec.structs.replace(recorded, attempts=outcome.attempts)
+        return replace(recorded, attempts=attempts)
     reason = recorded.reason or "others won every version in which it was to be aborted"
-    return Outcome(
-        kind="unknown",
-        job_id=outcome.job_id,
-        attempts=outcome.attempts,
-        reason=f"others may still commit it: {reason}",
-    )
+    reason = f"others may still commit it: {reason}"
+    return Outcome(kind="unknown", job_id=job, attempts=attempts, reason=reason)
 
 
 def abort_attempt(ctx: TableContext, attempt: str) -> None:
@@ -893,7 +858,7 @@ class _CommitLoop:
                 self._rebase(newest_above(store, head.version, head) or head)
                 return None
             self._ctx.learn(self._head)
-            return msgspec.structs.replace(judged, attempts=self._creates)
+            return replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(self._head, self._change):
             self._rebase(self._wait_for_turn(self._head))
             return None
@@ -954,7 +919,7 @@ class _CommitLoop:
         found = gate().check_change(self._ctx, head, change, names)
         if found is None:
             ids = {*change.checked, *(head.constraints[name].id for name in names)}
-            self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
+            self._change = replace(change, checked=tuple(sorted(ids)))
             return None
         return Conflict(
             rule=CONSTRAINT_VIOLATED,
@@ -977,7 +942,7 @@ class _CommitLoop:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
         ctx, head, part = self._ctx, self._head, self._part
-        change = msgspec.structs.replace(self._change, summary=self._meter.summary())
+        change = replace(self._change, summary=self._meter.summary())
         merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
         state = above_taken(head.snapshot, head.taken) if head.taken else head.snapshot
         alone = below = commit_group.CombinedCommit(snapshot=state)
@@ -1014,12 +979,8 @@ class _CommitLoop:
         before the pause would be old by its end, and would lose again. [CM8] [CM19]"""
         ctx, limits, group = self._ctx, self._limits, self._group
         ctx.tally.conflicts += 1
-        LOG.debug(
-            "%r: another job won version %d, for which %s contended",
-            ctx.store.url,
-            version,
-            self._change.job,
-        )
+        text = "%r: another job won version %d, for which %s contended"
+        LOG.debug(text, ctx.store.url, version, self._change.job)
         if self._creates >= limits.lost_alone:
             group.publish(self._change)
         # A job that has published is in a queue, which spaces its creates better than any pause.
@@ -1044,7 +1005,7 @@ class _CommitLoop:
         if above.tables != {made.table_id}:
             check_same_root(ctx, base, mine, above)
         if versions[-1] == own:
-            return own, msgspec.structs.replace(mine, etag=above.etag)
+            return own, replace(mine, etag=above.etag)
         newest = self._newest(base, None)
         if newest.snapshot.table_id != made.table_id:
             raise removed(ctx, base, mine)
@@ -1062,8 +1023,7 @@ class _CommitLoop:
 
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head, after those who go before this job had time to carry it along. [CM20]"""
-        limits = self._limits
-        above = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+        above = self._group.wait_for_turn(head, self._limits)
         return head if above is None else self._newest(head, head, above)
 
     def _newest(self, base: Head, got: Head | None, above: VersionListing | None = None) -> Head:

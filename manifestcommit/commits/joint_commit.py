@@ -66,14 +66,8 @@ def check_partners(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, str,
         if isinstance(home, Snapshot):
             known = home.joint.get(snapshot.table_id)
             if known is None or known.version < decided.version:
-                yield (
-                    decided.root,
-                    "",
-                    (
-                        f"version {decided.version} counts here as part of a joint commit that "
-                        f"{decided.root} decided, which does not list it"
-                    ),
-                )
+                torn = f"version {decided.version} counts here as part of a joint commit that "
+                yield decided.root, "", f"{torn}{decided.root} decided, which does not list it"
 
 
 def _members(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, JointRecord, Snapshot | str]]:
@@ -143,10 +137,8 @@ def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
         except SnapshotExpiredError:
             continue  # gc has passed a version that would have fit
     urls = ", ".join(ctx.store.url for ctx in contexts)
-    raise StoreError(
-        f"joint commits overtook this read of {urls} {_RESTARTS} times; nothing was read. Try "
-        "again."
-    )
+    text = f"joint commits overtook this read of {urls} {_RESTARTS} times"
+    raise StoreError(f"{text}; nothing was read. Try again.")
 
 
 class _Reading:
@@ -175,11 +167,11 @@ class _Reading:
     def _open(self, ctx: TableContext, known: Head | None = None) -> str:
         head = known or ctx.open()
         table_id = head.snapshot.table_id
-        other = self._sessions.get(table_id, ctx).store.url
-        if other != ctx.store.url:
+        other, url = self._sessions.get(table_id, ctx).store.url, ctx.store.url
+        if other != url:
             raise UsageError(
-                f"{other} and {ctx.store.url} hold the same table {table_id}: one is a copy of "
-                "the other, or a link to it; nothing was read. Read only one of them."
+                f"{other} and {url} hold the same table {table_id}: one is a copy of the other, or "
+                "a link to it; nothing was read. Read only one of them."
             )
         self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = ctx, head, head
         return table_id
@@ -193,8 +185,7 @@ class _Reading:
                 if home in self._sessions or home in self._gone:
                     continue
                 ctx = self._sessions[table_id]
-                store = store_beside(ctx.store, record.root)
-                if store is None:
+                if (store := store_beside(ctx.store, record.root)) is None:
                     raise StoreError(
                         f"{ctx.store.url}: {record.root} decides joint commits of this table, "
                         "and is not in the same store; name it among the tables to read."
@@ -203,15 +194,11 @@ class _Reading:
         return len(self._gone) > before
 
     def _open_home(self, ctx: TableContext, home: str) -> None:
-        try:
-            head = ctx.open()
-        except TableNotFoundError:
-            self._gone.add(home)
-            return
-        if head.snapshot.table_id == home:
-            self._open(ctx, head)
-        else:
-            self._gone.add(home)
+        with contextlib.suppress(TableNotFoundError):
+            if (head := ctx.open()).snapshot.table_id == home:
+                self._open(ctx, head)
+                return
+        self._gone.add(home)
 
     def _snapshots(self) -> dict[str, Snapshot]:
         return {table_id: head.snapshot for table_id, head in self.chosen.items()}
@@ -314,14 +301,11 @@ def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
             found[part.table_id] = outcome
     if not found:
         return None
-    lacking = [part for part in parts if part.table_id not in found]
-    if lacking:
-        again = {}
-        for part in lacking:  # it may have been read before the decision
-            if (outcome := _key_found(part)) is None:
-                return _undone_alone(parts, part)
-            again[part.table_id] = outcome
-        found |= again
+    for part in [part for part in parts if part.table_id not in found]:
+        # it may have been read before the decision
+        if (outcome := _key_found(part)) is None:
+            return _undone_alone(parts, part)
+        found[part.table_id] = outcome
     return found if all(each.committed for each in found.values()) else _stopped(parts, found)
 
 
@@ -394,11 +378,8 @@ class _JointCommit:
             mine="wants to commit several tables",
             winner=f"others aborted {_ATTEMPTS} attempts, which took too long",
         )
-        job = self._home.change.job
-        return _stopped(
-            self._parts,
-            {self._home.table_id: Outcome(kind="conflict", job_id=job, conflict=conflict)},
-        )
+        failed = Outcome(kind="conflict", job_id=self._home.change.job, conflict=conflict)
+        return _stopped(self._parts, {self._home.table_id: failed})
 
     def _open_attempt(self, number: int) -> int:
         """The first attempt from this one on that the home does not record as aborted: all who
@@ -437,9 +418,8 @@ class _JointCommit:
             self._abort(attempt, placed)
             raise
         if _is_over(outcome, attempt):
-            LOG.info(
-                "%r: attempt %s was aborted by others; the next one begins", self._home.url, attempt
-            )
+            text = "%r: attempt %s was aborted by others; the next one begins"
+            LOG.info(text, self._home.url, attempt)
             return None
         if outcome.kind == "unknown":
             return self._unknown(outcome)
@@ -523,18 +503,15 @@ class _JointCommit:
                 return by_key
         if outcome.kind == "unknown" and part is not self._home:
             others = "This call committed nothing" if self._is_shared else "Nothing was committed"
-            raise StoreError(
-                f"{part.url}: {outcome.reason}. {others} in any table; trying again is safe."
-            )
+            text = f"{outcome.reason}. {others} in any table; trying again is safe."
+            raise StoreError(f"{part.url}: {text}")
         return _stopped(self._parts, {part.table_id: outcome})
 
     def _unknown(self, outcome: Outcome) -> dict[str, Outcome]:
         """Nobody knows of any table: the home tells."""
         reason = f"{outcome.reason} (table {self._home.url}, which decides, job {outcome.job_id})"
-        return {
-            part.table_id: Outcome(kind="unknown", job_id=part.change.job, reason=reason)
-            for part in self._parts
-        }
+        jobs = {part.table_id: part.change.job for part in self._parts}
+        return {at: Outcome(kind="unknown", job_id=job, reason=reason) for at, job in jobs.items()}
 
     def _tell(self, attempt: str, placed: dict[str, Outcome]) -> None:
         """The decision counts: readers need not ask, and exports show it. [MT7] [EX2]"""

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from ..errors import TableNotFoundError, UsageError, VersionNotFoundError
 from ..format import codec, manifest_table, object_names
@@ -76,9 +77,8 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
         return done
     if not is_fenced(snapshot, change):
         return None
-    return (
-        fenced_outcome(ctx, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
-    )
+    fenced = Outcome(kind="fenced", job_id=change.job)
+    return fenced_outcome(ctx, head, change.job) if sent else fenced
 
 
 def is_fenced(snapshot: Snapshot, change: Change) -> bool:
@@ -106,16 +106,10 @@ def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.
     newest = newest_above(ctx.store, head.version, head)
-    if (
-        newest is None
-        or newest.snapshot.table_id != head.snapshot.table_id
-        or newest.snapshot.expired > since
-    ):
-        return Outcome(
-            kind="unknown",
-            job_id=job,
-            reason=f"versions from {since} on, which may carry it, expired while they were read",
-        )
+    table_id = head.snapshot.table_id
+    if newest is None or newest.snapshot.table_id != table_id or newest.snapshot.expired > since:
+        reason = f"versions from {since} on, which may carry it, expired while they were read"
+        return Outcome(kind="unknown", job_id=job, reason=reason)
     return Outcome(kind="fenced" if carrier is None else "committed", job_id=job, version=carrier)
 
 
@@ -137,11 +131,8 @@ def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
         "the table does not record that key any more: a rewind or a rollback undid its work, or "
         "gc forgot the key"
     )
-    return Outcome(
-        kind="conflict",
-        job_id=change.job,
-        conflict=Conflict(rule="key_is_gone", mine=mine, winner=winner),
-    )
+    conflict = Conflict(rule="key_is_gone", mine=mine, winner=winner)
+    return Outcome(kind="conflict", job_id=change.job, conflict=conflict)
 
 
 def key_outcome(change: Write, record: KeyRecord) -> Outcome:
@@ -149,11 +140,11 @@ def key_outcome(change: Write, record: KeyRecord) -> Outcome:
     if is_declared(record.digest, change.declared):
         return Outcome(kind="already_committed", job_id=change.job, version=record.version)
     reason = (
-        f"the key {change.key!r} was committed at version {record.version} with another "
-        "declaration (mode, partitions, watermark ranges or "
-        "fingerprint differ); nothing was committed now. Use the same declaration for a "
-        "rerun, or none at all: put all of a block's work below `if not job.already_committed:`, "
-        "or call skip() of a transaction. Use another key for other work."
+        f"the key {change.key!r} was committed at version {record.version} with another declaration"
+        " (mode, partitions, watermark ranges or fingerprint differ); nothing was committed now. "
+        "Use the same declaration for a rerun, or none at all: put all of a block's work below `if "
+        "not job.already_committed:`, or call skip() of a transaction. Use another key for other "
+        "work."
     )
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
@@ -167,37 +158,32 @@ def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
     verdict = judge(record, change.stream)
     if record is None or verdict in ("next", "gap"):
         return None
+    job, version, mine = change.job, record.version, change.stream
     if verdict == "done":
-        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
-    mine = change.stream
+        return Outcome(kind="already_committed", job_id=job, version=version)
     if verdict == "behind":
         reason = (
-            f"the table holds {held(record)} of query {record.query} (version "
-            f"{record.version}), and this is batch "
-            f"{mine.batch}: its checkpoint is older than the table, such as one restored "
-            "from a backup, or another driver has gone on with "
-            "it. Nothing was committed now. Start a new query, with a new checkpoint and "
-            "key, from the table's current state."
+            f"the table holds {held(record)} of query {record.query} (version {version}), and this "
+            f"is batch {mine.batch}: its checkpoint is older than the table, such as one restored "
+            "from a backup, or another driver has gone on with it. Nothing was committed now. "
+            "Start a new query, with a new checkpoint and key, from the table's current state."
         )
-        return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
-    reason = (
-        f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} "
-        f"(version {record.version}), and "
-        f"this is batch {mine.batch} of query {mine.query}: another query, or the same one "
-        "without its checkpoint. Nothing was committed "
-        "now. Start it with the old checkpoint, or, if its input is not in the table yet, "
-        "under another key."
-    )
-    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+    else:
+        reason = (
+            f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} "
+            f"(version {version}), and this is batch {mine.batch} of query {mine.query}: another "
+            "query, or the same one without its checkpoint. Nothing was committed now. Start it "
+            "with the old checkpoint, or, if its input is not in the table yet, under another key."
+        )
+    return Outcome(kind="key_reused", job_id=job, version=version, reason=reason)
 
 
 def check_table(ctx: TableContext, snapshot: Snapshot, job: str) -> None:
     """A job commits to its own table only. [LY10]"""
     if object_names.parse_job_id(job).table_id != snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {ctx.store.url} was removed and another one is there now; "
-            "nothing of this job "
-            "was committed. Run it again."
+            f"the table at {ctx.store.url} was removed and another one is there now; nothing of "
+            "this job was committed. Run it again."
         )
 
 
@@ -252,12 +238,9 @@ class Spiller:
             return change  # the paths of foreign files stay where the rules look for live ones
         entries = sorted(change.add, key=lambda entry: entry.path)
         size = self._budgets.manifest_entries
-        references = [
-            self._put(entries[at : at + size], change) for at in range(0, len(entries), size)
-        ]
-        return msgspec.structs.replace(
-            change, add=(), add_manifests=(*change.add_manifests, *references)
-        )
+        starts = range(0, len(entries), size)
+        refs = [self._put(entries[at : at + size], change) for at in starts]
+        return replace(change, add=(), add_manifests=(*change.add_manifests, *refs))
 
     def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
         """The snapshot with everything that is over its budget spilled, and a bounded number of
@@ -287,8 +270,8 @@ class Spiller:
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
         ref = self._put(snapshot.added, snapshot)
-        stamped = msgspec.structs.replace(ref, added=snapshot.version)
-        return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
+        stamped = replace(ref, added=snapshot.version)
+        return replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
 
     def _spill_keys(self, snapshot: Snapshot) -> Snapshot:
         names = sorted(snapshot.keys)
@@ -298,7 +281,7 @@ class Spiller:
             "digest": pa.array([snapshot.keys[name].digest for name in names], pa.string()),
         }
         runs = (*snapshot.key_runs, self._put_run(columns))
-        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
+        return replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
 
     def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
         # The newest stay inline: they are what a stalled writer asks the head for.
@@ -310,9 +293,7 @@ class Spiller:
             "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
         }
         runs = (*snapshot.job_runs, self._put_run(columns))
-        return msgspec.structs.replace(
-            snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN)
-        )
+        return replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN))
 
     def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
         united = self._ctx.manifests.removed(snapshot)
@@ -322,7 +303,7 @@ class Spiller:
             "path": pa.array(names, pa.string()),
             "bitmap": pa.array([encode(united[name]) for name in names], pa.string()),
         }
-        return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
+        return replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
         return put_run(self._ctx.store, columns, job=self._job, env=self._ctx.env)
@@ -335,9 +316,8 @@ class Spiller:
         together = pa.concat_tables(tables)
         if kind is KEY_RUN:
             together = newest_records(together)
-        merged = self._put_run(
-            {name: together.column(name).combine_chunks() for name in kind.names}
-        )
+        columns = {name: together.column(name).combine_chunks() for name in kind.names}
+        merged = self._put_run(columns)
         return (*(run for run in runs if run not in group), merged)
 
     def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
@@ -350,19 +330,16 @@ class Spiller:
         paths = {ref.path for ref in group}
         kept = tuple(ref for ref in snapshot.manifests if ref.path not in paths)
         bitmaps = {path: text for path, text in snapshot.removed.items() if path not in paths}
-        stamped = msgspec.structs.replace(merged, added=snapshot.version)
+        stamped = replace(merged, added=snapshot.version)
         # Runs go with the last manifest of which they tell something.
         runs = snapshot.removed_runs if any(ref.path in removed for ref in kept) else ()
-        return msgspec.structs.replace(
-            snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs
-        )
+        return replace(snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs)
 
     def _merge(
         self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]
     ) -> ManifestRef:
-        tables = [
-            self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
-        ]
+        live = self._ctx.manifests.live
+        tables = [live(ref, snapshot, removed.get(ref.path, 0)) for ref in group]
         return self._put(manifest_table.unite(tables, snapshot), snapshot)
 
 
@@ -395,9 +372,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version after `head`, as this member."""
-        return as_member(
-            snapshot, home=self.home, job=self.job, attempt=self.attempt, base=last_state(head)
-        )
+        home, job, number = self.home, self.job, self.attempt
+        return as_member(snapshot, home=home, job=job, attempt=number, base=last_state(head))
 
     def is_placed(self, newest: Snapshot) -> bool:
         """Whether this object is this very member already, by any process. [MT3]"""
@@ -439,7 +415,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version, which no reader compares with that home."""
-        return msgspec.structs.replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
+        return replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
 
 
 Part = Member | Decision | Settlement
@@ -458,18 +434,19 @@ def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -
         raise fenced_error(ctx.store.url, change.job)
     signed = ctx.signed(change, head.snapshot.properties)
     staged = Spiller(ctx, change.job).stage(signed)
-    summary = msgspec.structs.replace(
-        staged.summary, prepare_s=max(0, ctx.env.now_us() - began_us) / 1e6
-    )
-    staged = msgspec.structs.replace(staged, summary=summary)
-    prepared = Prepared(
+    prepare_s = max(0, ctx.env.now_us() - began_us) / 1e6
+    staged = replace(staged, summary=replace(staged.summary, prepare_s=prepare_s))
+    return codec.encode_prepared(prepared_now(ctx, staged, done))
+
+
+def prepared_now(ctx: TableContext, change: Write, done: KeyRecord | None = None) -> Prepared:
+    return Prepared(
         format_version=FORMAT_VERSION,
-        change=staged,
+        change=change,
         done=done,
         prepared_at=ctx.env.now_us(),
         writer=ctx.writer,
     )
-    return codec.encode_prepared(prepared)
 
 
 def put_prepared(ctx: TableContext, job: str, sealed: bytes) -> None:
@@ -532,7 +509,7 @@ def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
         return change
     ids = [each.table_id for each in together]
     declared = joint_declaration(change.declared or "", ids)
-    return msgspec.structs.replace(change, declared=declared, together=tuple(together))
+    return replace(change, declared=declared, together=tuple(together))
 
 
 class JointUnit:
@@ -697,15 +674,8 @@ class JobState(enum.Enum):
     ABORTED = "was aborted"
 
 
-class Act(enum.Enum):
-    """What is done with a job."""
-
-    WORK = "declare or write"
-    CHANGE = "change rows in place of what it would write"
-    COMMIT = "commit"
-    SEAL = "begin to prepare"
-    PREPARE = "prepare"
-    ABORT = "abort"
+# CHANGE: change rows in place of what it would write; SEAL: begin to prepare
+Act = enum.Enum("Act", "WORK CHANGE COMMIT SEAL PREPARE ABORT")
 
 
 # what is not here, the job does not allow

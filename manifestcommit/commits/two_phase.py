@@ -31,7 +31,14 @@ from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
 from .joint_commit import commit_declared, ordered_parts
-from .prepared_job import TablePart, done_at, fenced_outcome, found_outcome, read_prepared
+from .prepared_job import (
+    TablePart,
+    birth_of,
+    done_at,
+    fenced_outcome,
+    found_outcome,
+    read_prepared,
+)
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time, and the jobs that have left
@@ -74,10 +81,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 def is_published(ctx: TableContext, job: str) -> bool:
     """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
-    return any(
-        info.name == object_names.intent_name(job)
-        for info in ctx.store.list(object_names.intent_name(job))
-    )
+    name = object_names.intent_name(job)
+    return any(info.name == name for info in ctx.store.list(name))
 
 
 def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
@@ -92,39 +97,29 @@ def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
         found.setdefault(object_names.job_of_handed(info.name), []).append(info)
     for info in ctx.store.list(object_names.INTENTS):
         found.setdefault(info.name.removeprefix(object_names.INTENTS), []).append(info)
-    known = []
-    for job, objects in found.items():
-        try:
-            name = object_names.parse_job_id(job)
-        except ValueError:
-            continue  # not one of ours
+    ours = filter(object_names.is_job_id, found)
+    known = [(object_names.parse_job_id(job), job) for job in ours]
+    for name, job in sorted(known, key=lambda each: (each[0].birth, each[1])):
         if name.table_id == head.snapshot.table_id:
-            known.append((name.birth, job, objects))
-    for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        yield _info(ctx, head, job, birth, objects, is_read)
+            yield _info(ctx, head, job, found[job], is_read)
 
 
 def _info(
-    ctx: TableContext,
-    head: Head,
-    job: str,
-    birth: int,
-    objects: Sequence[ObjectInfo],
-    is_read: bool,
+    ctx: TableContext, head: Head, job: str, objects: Sequence[ObjectInfo], is_read: bool
 ) -> JobInfo:
     names = {info.name for info in objects}
     state: State | None
     state, version = ctx.manifests.job(head.snapshot, job)
-    if state is None and birth < head.snapshot.fence:
+    prepared, is_prepared = None, object_names.prepared_name(job) in names
+    if state is None and birth_of(job) < head.snapshot.fence:
         state = "fenced"
-    elif state is None and object_names.prepared_name(job) in names:
+    elif state is None and is_prepared:
         state = "prepared"
     elif state is None:
         state = "published" if object_names.intent_name(job) in names else "running"
-    prepared = None
     if is_read and state in ("prepared", "fenced"):
         with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
-            if object_names.prepared_name(job) in names:
+            if is_prepared:
                 prepared = read_prepared(ctx, job)
             state, version = _decision(ctx, head, job, prepared) or (state, version)
     return JobInfo(
@@ -148,7 +143,7 @@ def _decision(
     said = None if home is None or prepared is None else _decided_by(ctx, home, prepared)
     if said is not None and said.kind in ("committed", "aborted", "fenced"):
         return said.kind, said.version
-    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+    if birth_of(job) < head.snapshot.fence:
         found = fenced_outcome(ctx, head, job)
         if found.kind == "unknown":
             return "forgotten", None
@@ -308,7 +303,7 @@ def give_up(ctx: TableContext, job: str) -> Outcome:
     prepared = read_prepared(ctx, job)
     if prepared is not None and prepared.change.together:
         return abort_prepared_together(ctx, prepared)
-    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+    if birth_of(job) < head.snapshot.fence:
         return fenced_outcome(ctx, head, job)
     if prepared is None and not is_recoverable(ctx, job) and not is_published(ctx, job):
         return _missing(ctx, job)
@@ -334,7 +329,7 @@ def _recorded(ctx: TableContext, head: Head, job: str) -> Outcome | None:
     """What the head records of the job, or the history where it is fenced; None: it is neither."""
     if (settled := _settled(ctx, head, job)) is not None:
         return settled
-    is_fenced = object_names.parse_job_id(job).birth < head.snapshot.fence
+    is_fenced = birth_of(job) < head.snapshot.fence
     return fenced_outcome(ctx, head, job) if is_fenced else None
 
 
@@ -487,23 +482,17 @@ def _gathered(
     parts = []
     for each in together:
         found = opened.get(each.job) or _partner(ctx, prepared, each)
-        other = None
-        if found is not None:
-            own = each.job == prepared.change.job
-            other = prepared if own else read_prepared(found[0], each.job)
-        if found is None or other is None:
+        if found is None:
             return None
-        if other.change.together != together:
+        (at, base), is_own = found, each.job == prepared.change.job
+        other = prepared if is_own else read_prepared(at, each.job)
+        if other is None:
+            return None
+        if (change := other.change).together != together:
             _refuse_partners(each, prepared)
-        parts.append(
-            TablePart(
-                ctx=found[0],
-                head=found[1],
-                change=other.change,
-                found=other.done is not None,
-                is_prepared=True,
-            )
-        )
+        is_done = other.done is not None
+        part = TablePart(ctx=at, head=base, change=change, found=is_done, is_prepared=True)
+        parts.append(part)
     if ordered_parts(parts)[0] is not parts[0]:
         _refuse_partners(together[0], prepared)
     return parts

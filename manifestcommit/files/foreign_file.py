@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from ..errors import (
     CorruptMetadataError,
@@ -493,7 +494,7 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
     instants = _int96_paths(file)
 
     def typed(path: Path, field: Field) -> Field:
-        return msgspec.structs.replace(field, type="timestamp") if path in instants else field
+        return replace(field, type="timestamp") if path in instants else field
 
     schema = Schema(fields=tuple(map_field(field, typed) for field in fields))
     _Candidate("a file like this", file, schema, (), nanoseconds).check_columns()
@@ -611,7 +612,7 @@ class _Candidate:
         for leaf in leaves:
             stats = by_id.get(leaf.id)
             if stats is not None and leaf.type in ("string", "binary") and stats.min != stats.max:
-                by_id[leaf.id] = msgspec.structs.replace(
+                by_id[leaf.id] = replace(
                     stats, min_cut=stats.min is not None, max_cut=stats.max is not None
                 )
         return by_id
@@ -735,7 +736,7 @@ class _Candidate:
         ):
             return stats.min
         distinct: set[WireValue] = set()
-        for array in self._read(msgspec.structs.replace(source, nullable=True)):
+        for array in self._read(replace(source, nullable=True)):
             distinct.update(values.from_array(pc.unique(made(array)), field.type))
             if len(distinct) > 1:
                 shown = " and ".join(repr(value) for value in list(distinct)[:2])
@@ -748,9 +749,7 @@ class _Candidate:
     def _read(self, field: Field) -> Iterator[pa.Array]:
         """The column in the table's form; SchemaMismatchError for a null that is not allowed."""
         name = field.file_name
-        conformer = Conformer(
-            Schema(fields=(msgspec.structs.replace(field, name=name, physical=None),))
-        )
+        conformer = Conformer(Schema(fields=(replace(field, name=name, physical=None),)))
         for batch in self._file.iter_batches(columns=[name]):
             array = batch.column(name)
             if (name,) in self._int96:
@@ -819,7 +818,7 @@ class Columns:
         return self._ids[path]
 
     def _identified(self, path: Path, field: Field) -> Field:
-        return msgspec.structs.replace(field, id=self.id_of(path))
+        return replace(field, id=self.id_of(path))
 
 
 class Union:
