@@ -51,18 +51,18 @@ def tracked_leaves(
 ) -> tuple[TrackedLeaf, ...]:
     """The table's first `limit` leaves below structs only, if a file has them. columns: of the
     file. [OB7]"""
-    positions = {column.path: column for column in columns if column.is_single}
+    by_path = {column.path: column for column in columns if column.is_single}
     return tuple(
         TrackedLeaf(
             id=leaf.id,
             path=leaf.path,
             type=leaf.type,
-            position=positions[leaf.path].position,
-            stored=positions[leaf.path].type,
+            position=column.position,
+            stored=column.type,
             bounded=leaf.type not in UNORDERED and not leaf.metadata.get(COLLATIONS),
         )
         for leaf in leaves(schema)[: max(limit, 0)]
-        if leaf.path in positions
+        if (column := by_path.get(leaf.path)) is not None
     )
 
 
@@ -124,10 +124,8 @@ def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, Flo
                 column = pc.struct_field(column, list(leaf.path[1:]))
             is_nan = pc.is_nan(column)
             nans = pc.sum(is_nan, min_count=0).as_py()
-            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column)
-            stats[leaf.id] = FloatStats(
-                column.null_count, nans, ends["min"].as_py(), ends["max"].as_py()
-            )
+            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column).as_py()
+            stats[leaf.id] = FloatStats(column.null_count, nans, ends["min"], ends["max"])
     return stats
 
 
@@ -209,13 +207,9 @@ def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
         return raw if isinstance(raw, float) and not math.isnan(raw) else None
     if pa.types.is_integer(stored):
         # Parquet stores large unsigned numbers as negative ones.
-        return (
-            None
-            if pa.types.is_uint32(stored) or pa.types.is_uint64(stored)
-            else float(raw)
-            if type == "double"
-            else raw
-        )
+        if pa.types.is_uint32(stored) or pa.types.is_uint64(stored):
+            return None
+        return float(raw) if type == "double" else raw
     return raw if isinstance(raw, bool | int | bytes) else None
 
 
@@ -228,9 +222,8 @@ def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnSta
         if isinstance(low, float):
             # Parquet may record 0.0 where the rows hold -0.0, and vice versa.
             low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
-        return msgspec.structs.replace(
-            kept, min=values.encode(low, type), max=values.encode(high, type)
-        )
+        least, most = values.encode(low, type), values.encode(high, type)
+        return msgspec.structs.replace(kept, min=least, max=most)
     except (UsageError, UnicodeDecodeError):
         return kept  # another writer recorded statistics that are not values of the column's type
 
@@ -242,13 +235,8 @@ def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> Colum
         most = values.after_prefix(most) if type == "string" else _rounded_up_bytes(most)
     if type == "binary":
         least, most = values.encode(least, type), values.encode(most, type)
-    return msgspec.structs.replace(
-        kept,
-        min=least,
-        max=most,
-        min_cut=len(low) > BOUND_LENGTH,
-        max_cut=is_cut and most is not None,
-    )
+    cuts = {"min_cut": len(low) > BOUND_LENGTH, "max_cut": is_cut and most is not None}
+    return msgspec.structs.replace(kept, min=least, max=most, **cuts)
 
 
 def _rounded_up_bytes(prefix: bytes) -> bytes | None:

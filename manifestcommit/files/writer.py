@@ -137,10 +137,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     constraints: dict[str, Constraint] = {}
 
     def __post_init__(self) -> None:
-        if self.target_file_size < 1:
-            raise UsageError(
-                f"target_file_size is a number of bytes above 0, not {self.target_file_size}"
-            )
+        if (size := self.target_file_size) < 1:
+            raise UsageError(f"target_file_size is a number of bytes above 0, not {size}")
 
 
 def plan_for(
@@ -162,7 +160,11 @@ def plan_for(
     from, recorded with every file [OB8]; is_new: the rows may be others than the table's, whose
     constraints they must keep.
     """
-    schema = schema or snapshot.schema
+    schema, constraints = schema or snapshot.schema, dict[str, Constraint]()
+    if is_new and snapshot.constraints:
+        # those that can be checked in these columns; the commit checks the others
+        known, every = {field.id for _, field in walk(schema.fields)}, snapshot.constraints.items()
+        constraints = {name: one for name, one in every if known.issuperset(one.columns.values())}
     return WritePlan(
         url=url,
         job=job,
@@ -173,20 +175,8 @@ def plan_for(
         bloom_columns=bloom_columns_of(snapshot.properties, schema),
         sources=sources,
         shared=shared,
-        constraints=_constraints_of(snapshot, schema) if is_new else {},
+        constraints=constraints,
     )
-
-
-def _constraints_of(snapshot: Snapshot, schema: Schema) -> dict[str, Constraint]:
-    """The constraints that can be checked in these columns; the commit checks the others."""
-    if not snapshot.constraints:
-        return {}
-    known = {field.id for _, field in walk(schema.fields)}
-    return {
-        name: each
-        for name, each in snapshot.constraints.items()
-        if known.issuperset(each.columns.values())
-    }
 
 
 def target_file_size_of(snapshot: Snapshot) -> int:
@@ -202,9 +192,8 @@ def bounds_columns_of(snapshot: Snapshot) -> int:
 def bloom_columns_of(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
     """The field ids of columns that get Bloom filters; dropped columns are ignored. [DF11]"""
     names = bloom_names(properties.get(BLOOM_COLUMNS, ""))
-    return tuple(
-        field.id for field in schema.fields if field.name in names and takes_bloom_filter(field)
-    )
+    named = (field for field in schema.fields if field.name in names)
+    return tuple(field.id for field in named if takes_bloom_filter(field))
 
 
 def bloom_names(text: str) -> list[str]:
@@ -244,9 +233,8 @@ class DataFileWriter:
         self._encoding = BackgroundWorker(int(in_background))
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
-        self._row_group_bytes = max(
-            min(ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
-        )
+        most = min(ROW_GROUP_BYTES, plan.target_file_size)
+        self._row_group_bytes = max(most, _MIN_ROW_GROUP_BYTES)
         self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
         self.intake = InputTotals()  # of all input to `write` so far [OB10]
         self._entries: tuple[Entry, ...] | None = None
@@ -283,13 +271,12 @@ class DataFileWriter:
                     self._write_groups(values, table)
                     self._encoding.do(self._files.finish, values)
                 self._encoding.wait()
-                self._entries = tuple(
-                    msgspec.structs.replace(entry, sources=self._sources)
-                    if self._sources
-                    else entry
-                    for entry in self._files.finish_all()
-                )
-                self._check_rows(sum(entry.rows for entry in self._entries))
+                entries, sources = self._files.finish_all(), self._sources
+                if sources:
+                    replace = msgspec.structs.replace
+                    entries = tuple(replace(entry, sources=sources) for entry in entries)
+                self._check_rows(sum(entry.rows for entry in entries))
+                self._entries = entries
             except BaseException:
                 self.discard()
                 raise
@@ -362,9 +349,9 @@ def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     )
 
 
-def by_partition(plan: WritePlan, rows: pa.Table) -> list[tuple[Partition, pa.Table]]:
+def by_partition(plan: WritePlan, rows: pa.Table) -> list[_Group]:
     """The rows of each partition in their order. rows: as files have them."""
-    buffer, found = RowBuffer(_partition_sources(plan)), list[tuple[Partition, pa.Table]]()
+    buffer, found = RowBuffer(_partition_sources(plan)), list[_Group]()
     for batch in rows.combine_chunks().to_batches():
         found += buffer.add(batch)
     return [*found, *buffer.drain()]
@@ -384,9 +371,8 @@ class _FileSet:
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.
         floats = {column.name for column in columns if pa.types.is_floating(column.type)}
-        self._ordered = [
-            column.name for column in columns if column.is_single and column.name not in floats
-        ]
+        single = [column.name for column in columns if column.is_single]
+        self._ordered = [name for name in single if name not in floats]
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
         self._blooms = [
@@ -469,9 +455,9 @@ class _FileSet:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         path, options = self._choose(values, group)
-        self._open[values] = file = _DataFile(
-            self._store, path, values, self._plan.job, self._schema, self._leaves, options
-        )
+        job, schema, leaves = self._plan.job, self._schema, self._leaves
+        file = _DataFile(self._store, path, values, job, schema, leaves, options)
+        self._open[values] = file
         return file
 
     def _choose(self, values: Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
@@ -521,9 +507,8 @@ class _DataFile:
         # pyarrow makes a Python call, which waits for the GIL, for each page and for each header of
         # a page: some 500 for a row group of a million rows
         self._pieces = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _PIECE_BYTES)
-        self._writer = pq.ParquetWriter(
-            self._pieces, schema, metadata_collector=self._footers, **options
-        )
+        options = {**options, "metadata_collector": self._footers}
+        self._writer = pq.ParquetWriter(self._pieces, schema, **options)
 
     @property
     def bytes(self) -> int:
@@ -536,9 +521,8 @@ class _DataFile:
         try:
             self._writer.write_table(group, row_group_size=group.num_rows)
         except pa.ArrowException as error:
-            raise ManifestCommitError(
-                f"{self._name} could not be written: {error}. Nothing is committed."
-            ) from error
+            text = f"{self._name} could not be written: {error}. Nothing is committed."
+            raise ManifestCommitError(text) from error
         self._floats.append(float_stats(group, self._leaves))
         self._rows += group.num_rows
         self.last_group_bytes = self.bytes - before
@@ -596,9 +580,8 @@ class _HashingSink(io.RawIOBase):
         except OSError as error:
             raise self._failed(error) from error
         if written != len(data):
-            raise StoreError(
-                f"{self._name}: the store took {written} of {len(data)} bytes. Run the task again."
-            )
+            took = f"{written} of {len(data)} bytes"
+            raise StoreError(f"{self._name}: the store took {took}. Run the task again.")
         self._hash.update(data)
         self.bytes += len(data)
         return len(data)
@@ -629,9 +612,8 @@ class _HashingSink(io.RawIOBase):
 
     def _failed(self, error: OSError) -> StoreError:
         kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        return kind(
-            f"{self._name} could not be written: {error}. Nothing is committed; run the task again."
-        )
+        text = f"{self._name} could not be written: {error}"
+        return kind(f"{text}. Nothing is committed; run the task again.")
 
 
 def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
@@ -646,14 +628,14 @@ def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = Non
     why = "A file is not what its entry says: `manifestcommit verify --deep` names it."
     if what is not None:
         why = (
-            f"Either {what} does not say the same of a row each time it is asked (random "
-            "numbers, the clock, a table that changes), or a "
-            "file is not what its entry says: `manifestcommit verify --deep` shows which."
+            f"Either {what} does not say the same of a row each time it is asked (random numbers, "
+            "the clock, a table that changes), or a file is not what its entry says: "
+            "`manifestcommit verify --deep` shows which."
         )
     raise ManifestCommitError(
-        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by "
-        f"the first look and {written:,} by the second; "
-        f"they stay as they are, and nothing was committed in their place. {why}"
+        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by the "
+        f"first look and {written:,} by the second; they stay as they are, and nothing was "
+        f"committed in their place. {why}"
     )
 
 
@@ -700,9 +682,7 @@ class BackgroundWorker:
             self._finish()
             first.result()
         finally:
-            del (
-                first
-            )  # its error refers to this frame: both would keep rows and files of the caller
+            del first  # its error refers to this frame: both would keep rows and files
 
     def _finish(self) -> None:
         """Wait for the first work. An interrupt here leaves it to be waited for: of a join that one
@@ -715,9 +695,9 @@ class BackgroundWorker:
 # data, gathered by partition and size. No Spark.
 
 _ACCEPTED = (
-    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or "
-    "later) or polars DataFrame, a DuckDB "
-    "relation, or anything else with __arrow_c_stream__ that yields columns"
+    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or later) "
+    "or polars DataFrame, a DuckDB relation, or anything else with __arrow_c_stream__ that yields "
+    "columns"
 )
 
 
@@ -729,11 +709,9 @@ def record_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     on errors of the source unchanged.
     """
     reader = _reader(data)
-    schema = reader.schema
-    if b"pandas" in (schema.metadata or {}):
-        schema = schema.with_metadata(
-            {key: value for key, value in schema.metadata.items() if key != b"pandas"} or None
-        )
+    schema, marks = reader.schema, dict(reader.schema.metadata or {})
+    if marks.pop(b"pandas", None) is not None:
+        schema = schema.with_metadata(marks or None)
     return schema, iter(reader)
 
 
@@ -742,10 +720,8 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         raise UsageError(f"data is a {kind}, which holds no rows yet: call .collect() on it first.")
     if type(data).__qualname__ == "DuckDBPyConnection":  # the type that its execute() returns
-        raise UsageError(
-            f"data is a {kind}, which is no rows by itself: give the relation that its "
-            ".sql(…) returns."
-        )
+        advice = "give the relation that its .sql(…) returns"
+        raise UsageError(f"data is a {kind}, which is no rows by itself: {advice}.")
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if isinstance(data, pa.Table):
@@ -800,10 +776,8 @@ def _without_index(frame: Any) -> Any:
     try:
         return (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
     except ValueError as error:
-        raise UsageError(
-            f"data has an index that cannot become columns: {error}. Rename or reset the "
-            "index first."
-        ) from error
+        text = f"data has an index that cannot become columns: {error}"
+        raise UsageError(f"{text}. Rename or reset the index first.") from error
 
 
 # The size of a row group: large enough for encoders and readers to be efficient, small enough for a
@@ -819,6 +793,7 @@ _MAX_JOINED_APART = 64
 _INT32_MAX = 2**31 - 1
 
 Partition: TypeAlias = tuple[WireValue, ...]
+_Group: TypeAlias = tuple[Partition, pa.Table]  # rows of one partition
 
 
 class PartitionSource(NamedTuple):
@@ -875,7 +850,7 @@ class RowBuffer:
         self._batches = 0
         self.bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Table]]:
+    def add(self, batch: pa.RecordBatch) -> Iterator[_Group]:
         """Add rows; yield the row groups that are due, in the order of arrival. Exhaust it."""
         partition = self._only_partition(batch)
         self._append(partition, batch)
@@ -888,9 +863,7 @@ class RowBuffer:
         elif self._batches > _MAX_BATCHES:
             self._join()
 
-    def drain(
-        self, first: Container[Partition] = frozenset()
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def drain(self, first: Container[Partition] = frozenset()) -> Iterator[_Group]:
         """Yield all waiting rows, each partition once, those in `first` before the others."""
         yield from self._release(0, first)
 
@@ -922,9 +895,7 @@ class RowBuffer:
             waiting.join()
         self._batches = sum(len(waiting.batches) for waiting in joined)
 
-    def _release(
-        self, keep: int, first: Container[Partition]
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def _release(self, keep: int, first: Container[Partition]) -> Iterator[_Group]:
         """Yield the largest partitions until at most `keep` bytes wait."""
         if self._line is not None:
             yield from self._release_line(keep, first)
@@ -934,9 +905,7 @@ class RowBuffer:
                 break
             yield partition, self._take(partition)
 
-    def _release_line(
-        self, keep: int, first: Container[Partition]
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def _release_line(self, keep: int, first: Container[Partition]) -> Iterator[_Group]:
         table, runs = self._sorted()
         row_bytes = table.nbytes / table.num_rows
         runs.sort(key=lambda run: (run[0] not in first, -run[2]))
@@ -965,10 +934,9 @@ class RowBuffer:
         partition: list[WireValue] = []
         for name, type, values_of in self._columns:
             column = values_of(batch.column(name))
-            if (
-                column[0] != column[-1]
-                or len(column.dictionary_encode(null_encoding="encode").dictionary) > 1
-            ):
+            if column[0] != column[-1]:
+                return None
+            if len(column.dictionary_encode(null_encoding="encode").dictionary) > 1:
                 return None
             partition += from_array(column.slice(0, 1), type)
         return tuple(partition)
@@ -1013,16 +981,11 @@ def bytes_of(batch: pa.RecordBatch) -> int:
         return int(batch.get_total_buffer_size())
 
 
-def pieces(
-    batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES
-) -> Iterator[pa.RecordBatch]:
+def pieces(batch: pa.RecordBatch, most_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.RecordBatch]:
     """Slices of the batch, none larger than a row group, nor is its copy; none if it is empty."""
-    rows, size_bytes = batch.num_rows, bytes_of(batch)
-    size = (
-        ROW_GROUP_ROWS
-        if not size_bytes
-        else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // size_bytes))
-    )
+    rows, size, size_bytes = batch.num_rows, ROW_GROUP_ROWS, bytes_of(batch)
+    if size_bytes:
+        size = max(1, min(ROW_GROUP_ROWS, rows * most_bytes // size_bytes))
     # Arrow cannot cast a large_string that lies beyond 2 GiB in its buffer to string, however short
     # the slice is: copy such slices.
     is_far = batch.get_total_buffer_size() > _INT32_MAX
