@@ -9,7 +9,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -123,11 +123,8 @@ def _find_winners(
                 raise missing_version(version)
             seen[version] = found
         snapshot = seen[version].snapshot
-        winners += [
-            InterveningCommit(snapshot=snapshot, commit=commit)
-            for commit in snapshot.commits
-            if commit.job != change.job
-        ]
+        others = (commit for commit in snapshot.commits if commit.job != change.job)
+        winners += [InterveningCommit(snapshot=snapshot, commit=each) for each in others]
     return tuple(winners)
 
 
@@ -327,10 +324,8 @@ class GroupCommit:
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
-        return any(
-            job != self._job and self._can_wait(head, job) and commit_group.crowds(head, job)
-            for job in self._waiting
-        )
+        others = (job for job in self._waiting if job != self._job and self._can_wait(head, job))
+        return any(commit_group.crowds(head, job) for job in others)
 
     def _ahead(self, head: Snapshot) -> int:
         """How many who may still be carried go before this job, having begun earlier; none where it
@@ -542,10 +537,8 @@ def create_table(
     put_marker(ctx.store, table_id, ctx.env)
     verdict, reason, _ = create_version(ctx, snapshot, data)
     if verdict == "unknown":
-        raise StoreUnclearError(
-            f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
-            "Trying again is safe."
-        )
+        text = f"it is not known whether the table was created: {reason}. Trying again is safe."
+        raise StoreUnclearError(f"{ctx.store.url}: {text}")
     if verdict == "mine":
         put_hint(ctx.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
@@ -1040,19 +1033,5 @@ class _CommitLoop:
         self._group.saw(newest.waiting)
         return newest
 
-    def _outcome(
-        self,
-        kind: Kind,
-        *,
-        version: int | None = None,
-        conflict: Conflict | None = None,
-        reason: str = "",
-    ) -> Outcome:
-        return Outcome(
-            kind=kind,
-            job_id=self._change.job,
-            version=version,
-            attempts=self._creates,
-            conflict=conflict,
-            reason=reason,
-        )
+    def _outcome(self, kind: Kind, **more: Any) -> Outcome:
+        return Outcome(kind=kind, job_id=self._change.job, attempts=self._creates, **more)

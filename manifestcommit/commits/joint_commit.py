@@ -394,14 +394,10 @@ class _JointCommit:
 
     def _attempt(self, number: int) -> dict[str, Outcome] | None:
         """One attempt; None: others aborted it."""
-        attempt = attempt_id(self._home.change.job, number)
+        job, url, is_recoverable = self._home.change.job, self._home.url, self._is_recoverable
+        attempt = attempt_id(job, number)
         placed: dict[str, Outcome] = {}
-        member = Member(
-            home=self._home.url,
-            job=self._home.change.job,
-            attempt=number,
-            is_recoverable=self._is_recoverable,
-        )
+        member = Member(home=url, job=job, attempt=number, is_recoverable=is_recoverable)
         try:
             for part in self._members:
                 outcome = self._commit(part, member)
@@ -468,14 +464,9 @@ class _JointCommit:
         return found
 
     def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
-        return commit(
-            part.ctx,
-            part.head,
-            part.change,
-            committers=Committers.ANY_PROCESS,
-            is_signed=part.is_prepared,
-            part=role,
-        )
+        any_process, signed = Committers.ANY_PROCESS, part.is_prepared
+        ctx, head, change = part.ctx, part.head, part.change
+        return commit(ctx, head, change, committers=any_process, is_signed=signed, part=role)
 
     def _records(self, attempt: str, placed: dict[str, Outcome]) -> dict[str, JointRecord]:
         records = {}

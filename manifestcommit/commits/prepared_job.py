@@ -288,10 +288,8 @@ class Spiller:
         carried = {commit.job for commit in snapshot.commits}
         own = {job: version for job, version in snapshot.recent_jobs.items() if job in carried}
         names = sorted(snapshot.recent_jobs.keys() - own.keys())
-        columns = {
-            "job": pa.array(names, pa.string()),
-            "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
-        }
+        versions = pa.array([snapshot.recent_jobs[name] for name in names], pa.int64())
+        columns = {"job": pa.array(names, pa.string()), "version": versions}
         runs = (*snapshot.job_runs, self._put_run(columns))
         return replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN))
 
@@ -299,10 +297,8 @@ class Spiller:
         united = self._ctx.manifests.removed(snapshot)
         live = {ref.path for ref in snapshot.manifests}
         names = sorted(path for path in united if path in live)
-        columns = {
-            "path": pa.array(names, pa.string()),
-            "bitmap": pa.array([encode(united[name]) for name in names], pa.string()),
-        }
+        bitmaps = pa.array([encode(united[name]) for name in names], pa.string())
+        columns = {"path": pa.array(names, pa.string()), "bitmap": bitmaps}
         return replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:

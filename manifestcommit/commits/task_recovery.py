@@ -48,11 +48,9 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self, store: Store) -> dict[int, FinishedTask]:
         """The tasks whose files are there, of any attempt. A list, and a request for each. [AB6]"""
         prefix = object_names.tasks_prefix(self.plan.job, self.name)
-        names = {
-            info.name: task
-            for info in store.list(prefix)
-            if (task := object_names.parse_task(info.name, prefix)) is not None
-        }
+        listed = [info.name for info in store.list(prefix)]
+        tasks = {name: object_names.parse_task(name, prefix) for name in listed}
+        names = {name: task for name, task in tasks.items() if task is not None}
         objects = map_concurrently(store, partial(_read, store), list(names), limit=_FETCHERS)
         read = zip(names.values(), objects, strict=True)
         present = ((task, data) for task, data in read if data is not None and task < self.tasks)
@@ -99,10 +97,8 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
                 return finished
             if (winner := _read(store, name)) is not None:
                 return self._decode(winner, task)
-        raise StoreError(
-            f"{store.url}/{name} is taken and gone, again and again. Nothing was committed; run "
-            "the job again."
-        )
+        advice = "Nothing was committed; run the job again."
+        raise StoreError(f"{store.url}/{name} is taken and gone, again and again. {advice}")
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = object_names.task_name(self.plan.job, self.name, task)
@@ -122,10 +118,8 @@ class Recovery:
 
     def __init__(self, ctx: TableContext, key: str | None, fingerprint: str | None) -> None:
         if key is None:
-            raise UsageError(
-                "recoverable=True needs a key: by it a rerun finds what an earlier run of "
-                "the same work has finished"
-            )
+            why = "by it a rerun finds what an earlier run of the same work has finished"
+            raise UsageError(f"recoverable=True needs a key: {why}")
         if fingerprint is None:
             raise UsageError(
                 "recoverable=True needs a fingerprint: a text that names all that decides the "

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import share_of
-from ..runtime.outcome import Meter, Outcome, error_of
+from ..runtime.outcome import Meter, Outcome, committed_or_raise
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
@@ -346,14 +346,14 @@ def _missing(ctx: TableContext, job: str) -> Outcome:
 
 # Jobs of several tables, prepared together: any process commits or aborts all. [MT11]
 
+_Opened: TypeAlias = tuple[TableContext, Head]
+
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
     """What each of these jobs says when they are prepared, the home's first; UsageError where they
     cannot be committed together. [MT2] [MT11]"""
-    return tuple(
-        TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
-        for part in ordered_parts(parts)
-    )
+    jobs = [(part.url, part.table_id, part.change.job) for part in ordered_parts(parts)]
+    return tuple(TogetherJob(root=url, table_id=id, job=job) for url, id, job in jobs)
 
 
 def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) -> Outcome:
@@ -399,9 +399,7 @@ def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     )
 
 
-def _decided_by(
-    ctx: TableContext, home: tuple[TableContext, Head], prepared: Prepared
-) -> Outcome | None:
+def _decided_by(ctx: TableContext, home: _Opened, prepared: Prepared) -> Outcome | None:
     """The outcome of a job as the home has decided; None: it has not."""
     at, head = home
     found = _recorded(at, head, prepared.change.together[0].job)
@@ -432,19 +430,13 @@ def _own_or_error(
 ) -> Outcome:
     """The outcome of one table, where it is not only that another table did not commit."""
     own = outcomes[table_id]
-    if own.kind != "aborted":
-        return own
-    for part in parts:
+    for part in parts if own.kind == "aborted" else ():
         if outcomes[part.table_id].kind != "aborted":
-            error = error_of(outcomes[part.table_id], part.url)
-            assert error is not None
-            raise error
+            committed_or_raise(outcomes[part.table_id], part.url)
     return own
 
 
-def _home_of(
-    ctx: TableContext, prepared: Prepared, head: Head | None = None
-) -> tuple[TableContext, Head] | None:
+def _home_of(ctx: TableContext, prepared: Prepared, head: Head | None = None) -> _Opened | None:
     """The table that decides. head: that of this one, where it was opened just now."""
     home = prepared.change.together[0]
     if head is not None and home.job == prepared.change.job:
@@ -452,9 +444,7 @@ def _home_of(
     return _partner(ctx, prepared, home)
 
 
-def _partner(
-    ctx: TableContext, prepared: Prepared, table: TogetherJob
-) -> tuple[TableContext, Head] | None:
+def _partner(ctx: TableContext, prepared: Prepared, table: TogetherJob) -> _Opened | None:
     """One of the tables, as of now; None: it was removed. Three requests. [SE2]"""
     store = store_beside(ctx.store, table.root)
     if store is None:
@@ -473,7 +463,7 @@ def _partner(
 
 
 def _gathered(
-    ctx: TableContext, head: Head, home: tuple[TableContext, Head], prepared: Prepared
+    ctx: TableContext, head: Head, home: _Opened, prepared: Prepared
 ) -> list[TablePart] | None:
     """The parts of all tables, the home's first; None: one of them is not prepared, or not any
     more. A get for each, and three requests for each that is not open yet."""

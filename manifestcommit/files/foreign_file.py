@@ -436,10 +436,8 @@ def _int96_paths(file: pq.ParquetFile, name: str = "it", outcome: str = "") -> f
 
 def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
     """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
-    instant, old = pa.timestamp("us", "UTC"), _int96_paths(file)
-    return pa.schema(
-        [field.with_type(instant) if (field.name,) in old else field for field in file.schema_arrow]
-    )
+    instant, old, fields = pa.timestamp("us", "UTC"), _int96_paths(file), file.schema_arrow
+    return pa.schema([f.with_type(instant) if (f.name,) in old else f for f in fields])
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
@@ -801,11 +799,9 @@ class Union:
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{path!r}: {error} Nothing was adopted.") from error
         there = {} if before is None else {at: field.type for at, field in walk(before.fields)}
-        self._origin |= {
-            at: path
-            for at, field in walk(self.schema.fields)
-            if there.get(at) != field.type or at not in self._origin
-        }
+        for at, field in walk(self.schema.fields):
+            if there.get(at) != field.type or at not in self._origin:
+                self._origin[at] = path
 
     def _check(self, columns: Schema, table: Schema, path: str) -> None:
         """If two types differ, one must be the wider, as which both files are read."""

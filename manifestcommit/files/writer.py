@@ -80,10 +80,8 @@ def _is_distinct(column: pa.ChunkedArray, rows: pa.Array | None) -> bool:
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return False
     sample = column if rows is None else column.take(rows)
-    return bool(
-        pc.count_distinct(sample, mode="only_valid").as_py()
-        > _MOST_DISTINCT * max(1, len(sample) - sample.null_count)
-    )
+    distinct = pc.count_distinct(sample, mode="only_valid").as_py()
+    return bool(distinct > _MOST_DISTINCT * max(1, len(sample) - sample.null_count))
 
 
 DEFAULT_TARGET_FILE_SIZE = 512 * 1024 * 1024  # like Iceberg's write.target-file-size-bytes
@@ -375,11 +373,8 @@ class _FileSet:
         self._ordered = [name for name in single if name not in floats]
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
-        self._blooms = [
-            field.file_name
-            for field in plan.schema.fields
-            if field.id in plan.bloom_columns and names[field.file_name] == 1
-        ]
+        chosen = [each.file_name for each in plan.schema.fields if each.id in plan.bloom_columns]
+        self._blooms = [name for name in chosen if names[name] == 1]
         # about how many rows -> the columns with a dictionary, of the first file with so many
         self._dictionaries: dict[int, list[str]] = {}
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
@@ -474,11 +469,8 @@ class _FileSet:
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        options: dict[str, Any] = {
-            **_WRITER_OPTIONS,
-            "use_dictionary": self._dictionaries[size],
-            "write_statistics": self._ordered,
-        }
+        options = _WRITER_OPTIONS | {"use_dictionary": self._dictionaries[size]}
+        options["write_statistics"] = self._ordered
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms
         return path, options

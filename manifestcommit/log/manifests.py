@@ -113,10 +113,8 @@ class ManifestParts:
 
     def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
         """Group the numbers of chunks: one request fetches each group, in their order."""
-        numbers = sorted(
-            (group * self.metadata.num_columns + column for group, column in chunks),
-            key=self._spans.__getitem__,
-        )
+        width, start_of = self.metadata.num_columns, self._spans.__getitem__
+        numbers = sorted((group * width + column for group, column in chunks), key=start_of)
         run: list[int] = []
         for number in numbers:
             if run and self._spans[number][0] - self._spans[run[-1]][1] > GAP_BYTES:
@@ -234,9 +232,8 @@ _CACHED = 64
 # bytes of cached tables; the same again for manifests that are read by parts
 _CACHED_BYTES = 512 << 20
 _PATH, _VERSION = pa.field("path", pa.string(), False), pa.field("version", pa.int64(), False)
-KEY_RUN = pa.schema(
-    [pa.field("key", pa.string(), False), _VERSION, pa.field("digest", pa.string(), False)]
-)
+_KEY, _DIGEST = pa.field("key", pa.string(), False), pa.field("digest", pa.string(), False)
+KEY_RUN = pa.schema([_KEY, _VERSION, _DIGEST])
 # null: aborted
 JOB_RUN = pa.schema([pa.field("job", pa.string(), False), _VERSION.with_nullable(True)])
 REMOVED_RUN = pa.schema([_PATH, pa.field("bitmap", pa.string(), False)])

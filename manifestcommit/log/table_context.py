@@ -292,10 +292,8 @@ def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
         return StoreError(f"{url}: {text}")
     left = read_object(ctx.store, mine.version) if mine is not None else None
     if mine is None or left is None or left.digest != mine.digest:
-        return TableNotFoundError(
-            f"the table at {url} was removed while this job committed; nothing of it counts. "
-            "Run it again."
-        )
+        text = f"the table at {url} was removed while this job committed"
+        return TableNotFoundError(f"{text}; nothing of it counts. Run it again.")
     name = object_names.version_name(mine.version)
     what = (
         "the table that is there now skips it. Leave it there, and run the job again."
@@ -358,10 +356,9 @@ def format_of(name: str) -> OtherFormat | None:
     for at, part in enumerate(parts[:-1]):
         if part in _LOGS:
             return OtherFormat(inner="/".join(parts[:at]), name=_LOGS[part], log=part)
-    match = _ICEBERG.fullmatch(name)
-    return (
-        None if match is None else OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
-    )
+    if (match := _ICEBERG.fullmatch(name)) is None:
+        return None
+    return OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
 
 
 def format_at(store: Store) -> OtherFormat | None:
@@ -400,10 +397,8 @@ def check_free_root(store: Store) -> None:
             continue
         around = inner if is_version else _table_around(store, info.name)
         if around is not None:
-            raise NotATableError(
-                f"{store.url} has a table inside it, at {around!r}; tables do not nest. "
-                "Choose a path beside it."
-            )
+            text = f"{store.url} has a table inside it, at {around!r}; tables do not nest"
+            raise NotATableError(f"{text}. Choose a path beside it.")
         if (other := format_at(store)) is not None:
             raise _of_another_format(store, other)
         or_else = "; adopting takes a folder of Parquet files, and this is another folder"
@@ -460,10 +455,8 @@ def _table_around(store: Store, name: str) -> str | None:
 def _holds_versions(store: Store, folder: str) -> bool:
     """Whether a table exists there. Intents, and the marker of a table that was never created, do
     not count. One list request. [LY9]"""
-    return any(
-        object_names.parse_version(info.name.removeprefix(folder))
-        for info in store.list(folder + object_names.VERSIONS)
-    )
+    found = store.list(folder + object_names.VERSIONS)
+    return any(object_names.parse_version(info.name.removeprefix(folder)) for info in found)
 
 
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it

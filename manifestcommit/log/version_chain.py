@@ -370,10 +370,8 @@ def _newest_object(
             # it is what the list has shown, and nothing was above it there
             if head.version == above.versions[-1] and head.etag and head.etag == above.etag:
                 return _beside_others(head, others, above, above.etag)
-    raise StoreError(
-        f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
-        "is the table being removed?"
-    )
+    text = f"the newest version vanished {_RESTARTS} times between list and get"
+    raise StoreError(f"{store.url}: {text}; is the table being removed?")
 
 
 def _strays(above: VersionListing, others: Mapping[int, Head]) -> set[int]:

@@ -238,10 +238,8 @@ class Account:
             getattr(client, kind)(**{**more, "Bucket": bucket, **_KINDS[kind]})
         except _NotToBeSentError as made:
             request = made.args[0]
-        headers = {
-            name: value.decode() if isinstance(value, bytes) else str(value)
-            for name, value in request.headers.items()
-        }
+        pairs = request.headers.items()
+        headers = {k: v.decode() if isinstance(v, bytes) else str(v) for k, v in pairs}
         login = headers.get("Authorization", "")
         signed = _SIGNED.match(login)
         if login and signed is None:
@@ -453,10 +451,8 @@ class S3Store(ObjectStore):
         return self._stored(Request("upload_part", key, query, body=data)).headers["etag"]
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[str], size_bytes: int) -> None:
-        listed = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
-            for number, tag in enumerate(parts, 1)
-        )
+        part = "<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>"
+        listed = "".join(part.format(number, escape(tag)) for number, tag in enumerate(parts, 1))
         body = f"<CompleteMultipartUpload {_XMLNS}>{listed}</CompleteMultipartUpload>".encode()
         request = Request("complete_multipart_upload", key, {"uploadId": upload}, body=body)
         root = "CompleteMultipartUploadResult"
