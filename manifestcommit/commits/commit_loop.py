@@ -104,10 +104,7 @@ def _find_winners(
     ctx: TableContext, head: Head, change: Change, seen: dict[int, Head]
 ) -> tuple[InterveningCommit, ...]:
     """The commits after the change's birth, or what it is based on, up to the head; none for an
-    append. [CF3] [CF17]
-
-    One request per version not in `seen`.
-    """
+    append. [CF3] [CF17] One request per version not in `seen`."""
     if not needs_winners(change):
         return ()
     seen[head.version] = head
@@ -296,11 +293,9 @@ class Committers(enum.Enum):
 
 
 class GroupCommit:
-    """What one commit knows of intents: its own, and those of others.
-
-    meter: what it has cost so far, for the record of who carries it; is_published: whether others
-    may have seen the job's intent, so that it may be committed by them from then on.
-    """
+    """What one commit knows of intents: its own, and those of others. meter: what it has cost so
+    far, for the record of who carries it; is_published: whether others may have seen the job's
+    intent, so that it may be committed by them from then on."""
 
     def __init__(self, ctx: TableContext, job: str, committers: Committers, meter: Meter) -> None:
         self._ctx = ctx
@@ -337,11 +332,8 @@ class GroupCommit:
 
     def ask_first(self, head: Head, change: Change) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
-        create. Whether it asked now. [CM19]
-
-        That list may be old, and is good for nothing else: who wins its first create reads nothing
-        of others.
-        """
+        create. Whether it asked now. [CM19] That list may be old, and is good for nothing else: who
+        wins its first create reads nothing of others."""
         if self.is_published:
             return False
         self._waiting = head.waiting
@@ -351,10 +343,8 @@ class GroupCommit:
 
     def publish(self, change: Change) -> bool:
         """Ask others to carry this change; once, best effort: a job that is not heard goes on
-        alone. Whether it asked now. [CM19]
-
-        One request, none where the change is not plain or too large for others.
-        """
+        alone. Whether it asked now. [CM19] One request, none where the change is not plain or too
+        large for others."""
         if not self._may_publish:
             return False
         self._may_publish = False
@@ -397,10 +387,8 @@ class GroupCommit:
 
     def retract(self) -> None:
         """The job is decided, in a head: nobody needs its intent, nor those that its version
-        carried. Best effort. [CM22]
-
-        One request, none where there is nothing to remove; gc takes what stays.
-        """
+        carried. Best effort. [CM22] One request, none where there is nothing to remove; gc takes
+        what stays."""
         jobs = [*self._settled, *([self._job] if self._is_there else [])]
         self._settled, self._is_there = [], False
         if jobs:
@@ -409,11 +397,8 @@ class GroupCommit:
 
     def carry(self, head: Snapshot, own: Write, found: Inputs) -> commit_group.CombinedCommit:
         """The head with those changes on top that others have published and that may come before
-        this one's own. [CM20]
-
-        One request for each intent that is seen for the first time; more where many are waiting
-        that do not apply, up to a bound.
-        """
+        this one's own. [CM20] One request for each intent that is seen for the first time; more
+        where many are waiting that do not apply, up to a bound."""
         alone = carried = commit_group.CombinedCommit(snapshot=head)
         if not self._waiting or not commit_group.carries_others(own):
             return alone
@@ -554,10 +539,8 @@ def create_version(
     ctx: TableContext, snapshot: Snapshot, data: bytes
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
-    are put again. [CM3] [CM4] [CM6]
-
-    The verdict, why it is not known, and the winner where there was one to read.
-    """
+    are put again. [CM3] [CM4] [CM6] The verdict, why it is not known, and the winner where there
+    was one to read."""
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason, limits = "", ctx.tuning.limits
     for tried in range(limits.unclear_tries):
@@ -687,11 +670,8 @@ def first_schema(
 
 def record_abort(ctx: TableContext, job: str) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create
-    decides. [AB4] [CM21]
-
-    The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be
-    decided for all the others who commit.
-    """
+    decides. [AB4] [CM21] The outcome is of that job: aborted, committed, fenced; a conflict where
+    nothing could be decided for all the others who commit."""
     while True:
         head = ctx.open()
         check_table(ctx, head.snapshot, job)
@@ -922,12 +902,10 @@ class _CommitLoop:
         )
 
     def _may_lack(self, newest: Head) -> bool:
-        """Whether an object that was missing at the head may be gone by right. [CM2]
-
-        What a head lists that was known for long, and the versions since the birth, may be expired;
-        what the job itself has written may be deleted, since it is fenced. Where `expired` is above
-        the birth, so is the fence.
-        """
+        """Whether an object that was missing at the head may be gone by right. [CM2] What a head
+        lists that was known for long, and the versions since the birth, may be expired; what the
+        job itself has written may be deleted, since it is fenced. Where `expired` is above the
+        birth, so is the fence."""
         moved = newest.version != self._head.version
         return moved and newest.snapshot.fence > self._change.since
 

@@ -122,12 +122,9 @@ _RESTARTS = 5
 
 def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
     """One version of each table, such that every joint commit is in all of these or in none; what
-    was acknowledged before this call is in them. [MT12]
-
-    Three requests for each table; three more for each home that is not among them, and two for each
-    table that was overtaken while they were read. StoreError where joint commits of several homes
-    overtake each other too often.
-    """
+    was acknowledged before this call is in them. [MT12] Three requests for each table; three more
+    for each home that is not among them, and two for each table that was overtaken while they were
+    read. StoreError where joint commits of several homes overtake each other too often."""
     gone: set[str] = set()
     for _ in range(_RESTARTS):
         reading = _Reading(contexts, gone)
@@ -288,11 +285,8 @@ def check_places(stores: Sequence[Store]) -> None:
 
 def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
     """What the heads say of the key, as of now: committed in all tables, or a reuse; None: it is in
-    none of them. [MT13] [KY8]
-
-    The home is read last: a member that is committed by then is seen in its own table only after
-    the home.
-    """
+    none of them. [MT13] [KY8] The home is read last: a member that is committed by then is seen in
+    its own table only after the home."""
     if not any(part.key is not None for part in parts):
         return None
     found: dict[str, Outcome] = {}

@@ -115,10 +115,7 @@ def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
 
 def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
     """The outcome of a job that holds no work, since its key was committed when it began: what the
-    newest head says of the key. [KY8]
-
-    head: one that was read before.
-    """
+    newest head says of the key. [KY8] head: one that was read before."""
     newest = newest_above(ctx.store, head.version, head)
     if newest is None:
         raise removed(ctx, head, None)
@@ -244,10 +241,8 @@ class Spiller:
 
     def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
         """The snapshot with everything that is over its budget spilled, and a bounded number of
-        manifests merged. [CM12]
-
-        merge: manifests that are merged instead, as far as they are still listed. [GC11]
-        """
+        manifests merged. [CM12] merge: manifests that are merged instead, as far as they are still
+        listed. [GC11]"""
         if inlined_overflow(snapshot, self._budgets):
             snapshot = self._spill_entries(snapshot)
         if len(snapshot.keys) > self._budgets.inline_keys:
@@ -419,10 +414,8 @@ Part = Member | Decision | Settlement
 
 def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -> bytes:
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
-    JobFencedError where it cannot commit any more. [AB3] [CM2]
-
-    head: the version at which the job began, or a later one. A list, and one request for every
-    65,536 files of more than some hundred.
+    JobFencedError where it cannot commit any more. [AB3] [CM2] head: the version at which the job
+    began, or a later one. A list, and one request for every 65,536 files of more than some hundred.
     """
     began_us = ctx.env.now_us()
     newest = newest_above(ctx.store, head.version, head)
@@ -588,11 +581,8 @@ class JointUnit:
         intake: InputTotals | None = None,
     ) -> None:
         """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
-        of a manifest is held. [SP2] [CM26]
-
-        touched: the partitions of what is in the manifests; left out, they are looked for there.
-        intake: what the tasks were handed.
-        """
+        of a manifest is held. [SP2] [CM26] touched: the partitions of what is in the manifests;
+        left out, they are looked for there. intake: what the tasks were handed."""
         schema, partition_by = self.takes()
         self.ledger.take(intake)
         self.entries += entries

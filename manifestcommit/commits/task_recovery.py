@@ -35,11 +35,9 @@ _FETCHERS = 16  # there may be thousands of tasks
 
 
 class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """One write of a recoverable job, with a name that no other has: the same name is the same
-    rows in each of its tasks. [AB6]
-
-    It travels to tasks, as its plan does. name: 32 hex digits; tasks: how many there are.
-    """
+    """One write of a recoverable job, with a name that no other has: the same name is the same rows
+    in each of its tasks. [AB6] It travels to tasks, as its plan does. name: 32 hex digits; tasks:
+    how many there are."""
 
     plan: WritePlan
     name: str
@@ -133,13 +131,9 @@ class Recovery:
 
     def find(self, snapshot: Snapshot) -> str | None:
         """The attempt at this key that a rerun goes on with: neither settled, fenced nor prepared,
-        the youngest; None: there is none.
-
-        None that began before the key, or any source, was set back: it could not commit what it has
-        been set back to. [WM6] [KY7]
-
-        One list of the marks of this key, and one more for each attempt that is looked into. [AB6]
-        """
+        the youngest; None: there is none. None that began before the key, or any source, was set
+        back: it could not commit what it has been set back to. [WM6] [KY7] One list of the marks of
+        this key, and one more for each attempt that is looked into. [AB6]"""
         store = self._ctx.store
         marks = store.list(object_names.key_marks_prefix(self._key))
         lowest = max(dropped_at(self._ctx, snapshot, self._key), *snapshot.set_back.values(), 0)

@@ -292,11 +292,8 @@ def commit_prepared(
 
 def give_up(ctx: TableContext, job: str) -> Outcome:
     """Commit that a prepared, published or recoverable job never commits, or learn that it has.
-    Nothing is deleted. [AB1] [AB4] [CM21]
-
-    The outcome is of the job: aborted, or committed at a version; fenced, where it never committed
-    and cannot any more.
-    """
+    Nothing is deleted. [AB1] [AB4] [CM21] The outcome is of the job: aborted, or committed at a
+    version; fenced, where it never committed and cannot any more."""
     head = _open(ctx, job)
     if (settled := _settled(ctx, head, job)) is not None:
         return settled
@@ -357,11 +354,9 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
 
 
 def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) -> Outcome:
-    """Commit a prepared job with all that it was prepared with; its own outcome. [MT11]
-
-    A conflict leaves all of them prepared: where it is that of another table, it is raised as that
-    table's error. Where one of them is missing or fenced, all are aborted.
-    """
+    """Commit a prepared job with all that it was prepared with; its own outcome. [MT11] A conflict
+    leaves all of them prepared: where it is that of another table, it is raised as that table's
+    error. Where one of them is missing or fenced, all are aborted."""
     job = prepared.change.job
     home = _home_of(ctx, prepared, head)
     if home is None:
@@ -386,11 +381,8 @@ def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) 
 
 def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     """Commit that a prepared job, and all that it was prepared with, never commit, or learn that
-    they have: the home decides. [MT11] [AB4]
-
-    Where the home is gone, it decides no more: this table records that its own job was aborted,
-    without which no other commits.
-    """
+    they have: the home decides. [MT11] [AB4] Where the home is gone, it decides no more: this table
+    records that its own job was aborted, without which no other commits."""
     home = _home_of(ctx, prepared)
     if home is None:
         return record_abort(ctx, prepared.change.job)

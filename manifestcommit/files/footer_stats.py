@@ -178,10 +178,8 @@ def _leaf_stats(
 
 def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
     """Whether a writer takes the least and greatest value of a column in the order of its values.
-
     Old ones compare INT96, and decimals that are stored as bytes, byte by byte. pyarrow itself
-    shows no such statistics of texts and unsigned numbers. [OB7]
-    """
+    shows no such statistics of texts and unsigned numbers. [OB7]"""
     if physical == "INT96":
         return False
     if not pa.types.is_decimal(stored) or physical not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):

@@ -179,10 +179,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 def footers_of(entries: pa.Table, url: str) -> dict[str, FooterRef]:
     """Path -> footer of each file of another program; CorruptMetadataError if an entry has none.
-    [AF3]
-
-    entries: as a manifest's table.
-    """
+    [AF3] entries: as a manifest's table."""
     foreign = entries.filter(entries.column("digest").is_null())
     found = dict(zip(foreign.column("path").to_pylist(), footers_in(foreign), strict=True))
     for path, footer in found.items():
@@ -737,10 +734,8 @@ def _remedy(type: pa.DataType) -> str:
 
 class Columns:
     """The columns of each file, with the same id for the same path of names in all files. Safe for
-    many threads. [SC1]
-
-    known: the columns that the table has already; nanoseconds: take them for microseconds.
-    """
+    many threads. [SC1] known: the columns that the table has already; nanoseconds: take them for
+    microseconds."""
 
     def __init__(
         self, new_id: Callable[[], int], known: Schema | None = None, nanoseconds: bool = False

@@ -207,11 +207,9 @@ def takes_bloom_filter(field: Field) -> bool:
 
 class DataFileWriter:
     """One attempt at one task: writes rows to files of its own. Files that no snapshot lists are
-    invisible, so nothing counts until a commit lists their entries. [DF1] [DF2]
-
-    A failed call aborts the whole attempt; gc removes the orphan files that it leaves. Leaving a
-    `with` block by an exception discards; leaving it normally closes.
-    """
+    invisible, so nothing counts until a commit lists their entries. [DF1] [DF2] A failed call
+    aborts the whole attempt; gc removes the orphan files that it leaves. Leaving a `with` block by
+    an exception discards; leaving it normally closes."""
 
     def __init__(
         self,
@@ -240,9 +238,7 @@ class DataFileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, with the table's column names; a null in a column that is not nullable is
-        refused. [DF3]
-
-        Of rows that violate a constraint, `close` says how many there are. [CK2]"""
+        refused. [DF3] Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
         self.intake += InputTotals(rows=batch.num_rows, bytes=bytes_of(batch))
         try:
@@ -610,11 +606,8 @@ class _HashingSink(io.RawIOBase):
 
 def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
     """Raise an error unless the number of written rows equals the number that remains of the
-    replaced files. [GC11] [RC1]
-
-    old: the entries of these files; what: how the rows to remove were chosen, None: all rows
-    remain.
-    """
+    replaced files. [GC11] [RC1] old: the entries of these files; what: how the rows to remove were
+    chosen, None: all rows remain."""
     if written == rows:
         return
     why = "A file is not what its entry says: `manifestcommit verify --deep` names it."
@@ -695,11 +688,8 @@ _ACCEPTED = (
 
 def record_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the batches of `data`, read once and in order; UsageError names the
-    accepted types. [SC3]
-
-    Named levels of a pandas index become columns, an unnamed index is dropped. The iterator passes
-    on errors of the source unchanged.
-    """
+    accepted types. [SC3] Named levels of a pandas index become columns, an unnamed index is
+    dropped. The iterator passes on errors of the source unchanged."""
     reader = _reader(data)
     schema, marks = reader.schema, dict(reader.schema.metadata or {})
     if marks.pop(b"pandas", None) is not None:

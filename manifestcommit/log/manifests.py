@@ -41,12 +41,9 @@ GAP_BYTES = 128 << 10
 
 class ManifestParts:
     """The fetched parts of one manifest, in a buffer of its length: chunks are at their positions
-    in the object. [RD11]
-
-    metadata: the Parquet footer; sizes: rows of each row group; schema: of its columns; positions:
-    column name -> number in Parquet's order; nbytes: its size in memory. CorruptMetadataError
-    if anything differs from the reference.
-    """
+    in the object. [RD11] metadata: the Parquet footer; sizes: rows of each row group; schema: of
+    its columns; positions: column name -> number in Parquet's order; nbytes: its size in memory.
+    CorruptMetadataError if anything differs from the reference."""
 
     def __init__(self, store: Store, ref: ManifestRef, footer: FooterRef) -> None:
         """Fetch the footer: one request. [OB14]"""
@@ -159,11 +156,9 @@ def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
 
 def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]]) -> None:
     """ValueError if these chunks (row group, column) of a manifest or run with these bytes may take
-    more memory than its length allows. [OB4]
-
-    Values that share beginnings with others are refused: a few bytes of these may expand to any
-    amount. Those of a dictionary may each be its longest; others are as long as they are stored.
-    """
+    more memory than its length allows. [OB4] Values that share beginnings with others are refused:
+    a few bytes of these may expand to any amount. Those of a dictionary may each be its longest;
+    others are as long as they are stored."""
     room = limit = min(MAX_MANIFEST_RAW_BYTES, ROOM_BYTES + GROWTH * len(data))
     for group, at in chunks:
         chunk, leaf = file.metadata.row_group(group).column(at), file.metadata.schema.column(at)
@@ -268,10 +263,7 @@ class _Cache(Generic[_Kept]):
 
 class ManifestReader:
     """Manifests and runs of one table. It fetches each object once and checks it against the digest
-    in its reference. [OB4] [OB6]
-
-    Safe for several threads.
-    """
+    in its reference. [OB4] [OB6] Safe for several threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -381,10 +373,7 @@ class ManifestReader:
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
     ) -> pa.Table:
         """These columns of the live rows of one manifest, as in `live`, but without a check of
-        paths. One request. [OB9]
-
-        A manifest that is not cached already stays so.
-        """
+        paths. One request. [OB9] A manifest that is not cached already stays so."""
         if self._tables.get(_key(ref, snapshot.partition_by)) is not None:
             return self.live(ref, snapshot, removed).select(names)
         check_removed(ref, removed)
@@ -498,11 +487,8 @@ def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
 
 def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
     """A manifest as Parquet, and the reference to its footer if it is large enough to be read by
-    parts. [OB13] [OB14]
-
-    The columns that filters read lie together, before paths, digests and jobs, so that one request
-    fetches them.
-    """
+    parts. [OB13] [OB14] The columns that filters read lie together, before paths, digests and jobs,
+    so that one request fetches them."""
     names = table.column_names
     small = [name for name in names if name in _COUNTS or "." in name]
     repeated = [name for name in names if name.partition(".")[0] in _REPEATED]

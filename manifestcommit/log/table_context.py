@@ -82,11 +82,8 @@ def gate() -> Any:
 
 class TableContext:
     """A store with its environment, a manifest cache, and the newest version that this process has
-    seen. Not shared between threads.
-
-    note: what the caller says of the commits that are made with it; author: who makes them, if not
-    this process.
-    """
+    seen. Not shared between threads. note: what the caller says of the commits that are made with
+    it; author: who makes them, if not this process."""
 
     def __init__(
         self,
@@ -174,11 +171,9 @@ class TableContext:
 
     def prove(self, proven: Sequence[str]) -> None:
         """Check that put-if-absent on this store has one winner; UnsafeStoreError otherwise, before
-        anything is written. [ST7] [ST12]
-
-        proven: the stores that the table's latest version records as proven. On any other store (a
-        new table, a copy on another store) concurrent put-if-absent probes run once.
-        """
+        anything is written. [ST7] [ST12] proven: the stores that the table's latest version records
+        as proven. On any other store (a new table, a copy on another store) concurrent
+        put-if-absent probes run once."""
         if self.store.identity and self.store.identity not in proven and not self._has_proven:
             from ..store.doctor import prove
 
@@ -255,10 +250,7 @@ def _apart(mine_us: int, other_us: int) -> str:
 def check_same_root(ctx: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
     """Check that what a job created belongs to its own table, and not to another one that was
     created at the same path, where its own marker is not the only one. above: a listing made since.
-    [CM5] [LY10]
-
-    The base version must be unchanged, unless it may have expired since.
-    """
+    [CM5] [LY10] The base version must be unchanged, unless it may have expired since."""
     wrong = misplaced(ctx.store.url, mine.snapshot, above.tables)
     stored = read_object(ctx.store, base.version)
     if stored is None and (wrong is not None or above.versions[-1] <= mine.version):
@@ -280,11 +272,8 @@ def is_removed(ctx: TableContext, base: Head) -> bool:
 
 def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
     """Raise the error of a removed table, but only if the table is removed: a wrong listing must
-    not lead anyone to delete a table in use. [CM5]
-
-    mine: what this job has created, if anything. The error names it only if it exists and is not a
-    version of another table.
-    """
+    not lead anyone to delete a table in use. [CM5] mine: what this job has created, if anything.
+    The error names it only if it exists and is not a version of another table."""
     url = ctx.store.url
     stored = read_object(ctx.store, base.version)
     if stored is not None and stored.digest == base.digest:
@@ -524,10 +513,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     """Every move of a source's watermark, newest first, back to the first one. One request per
-    version. [WM1]
-
-    SnapshotExpiredError if the readable history ends before that.
-    """
+    version. [WM1] SnapshotExpiredError if the readable history ends before that."""
     first = head.snapshot
     if source not in first.watermarks:
         return

@@ -87,13 +87,10 @@ _T = TypeVar("_T")
 def ask_fate(
     store: Store, member: Snapshot, hint: Hint | None
 ) -> Literal["committed", "aborted", "undecided", "newer"]:
-    """What became of a member that is the newest object of its table. [MT6]
-
-    hint: that of its table, which may say without a request that the member is committed, and is
-    believed: who may put it may create the table's next version, too [MT7]. An error where the
-    answer is not known. Three requests, and one for each run that may record the attempt or its
-    job.
-    """
+    """What became of a member that is the newest object of its table. [MT6] hint: that of its
+    table, which may say without a request that the member is committed, and is believed: who may
+    put it may create the table's next version, too [MT7]. An error where the answer is not known.
+    Three requests, and one for each run that may record the attempt or its job."""
     pending = member.pending
     assert pending is not None
     said = None if hint is None else (hint.version, hint.attempt)
@@ -279,11 +276,9 @@ def settled_head(
     store: Store, newest: Head, hint: Hint | None = None, got: Head | None = None
 ) -> Head:
     """The state of the table at its newest object: of a member of a joint commit that is not
-    committed, that of its base, and the member as `top`. [MT6] [MT8]
-
-    No request unless the object is a member. Then three to its home, unless the hint says what
-    became of it, and one for the base, if that is what is read and not what was `got` before.
-    """
+    committed, that of its base, and the member as `top`. [MT6] [MT8] No request unless the object
+    is a member. Then three to its home, unless the hint says what became of it, and one for the
+    base, if that is what is read and not what was `got` before."""
     for _ in range(_RESTARTS):
         pending = newest.snapshot.pending
         if pending is None:
@@ -427,9 +422,7 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
 
 def list_above(store: Store, start: int) -> VersionListing:
     """Every version from `start` on, and the markers and intents, which the listing returns after
-    them. One request. [LY2] [LY11] [LY14] [ST3]
-
-    Intents beyond the first `MAX_INTENTS` are ignored.
+    them. One request. [LY2] [LY11] [LY14] [ST3] Intents beyond the first `MAX_INTENTS` are ignored.
     """
     versions: list[int] = []
     tables: list[str] = []
@@ -468,11 +461,9 @@ def read_object(store: Store, version: int, listed: str = "") -> Head | None:
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:
-    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4]
-
-    An object with an expired name may come from a stalled writer: after reading a version below the
-    head, the head is read again.
-    """
+    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4] An
+    object with an expired name may come from a stalled writer: after reading a version below the
+    head, the head is read again."""
     if version == head.version:
         return head
     if version > head.version:
@@ -502,11 +493,8 @@ def next_state(head: Snapshot, version: int) -> int:
 
 def walk_back(store: Store, head: Head) -> Iterator[Head]:
     """The head and its predecessors, newest first, down to the oldest readable version. One request
-    each. [RD3]
-
-    A version that expired during the walk, and was created again by a stalled writer, is left out:
-    its successor was not built on it.
-    """
+    each. [RD3] A version that expired during the walk, and was created again by a stalled writer,
+    is left out: its successor was not built on it."""
     lowest, child = head.snapshot.expired, head
     yield head
     for version in range(head.version - 1, lowest - 1, -1):
@@ -673,11 +661,9 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
 
 def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: int) -> None:
     """VersionNotFoundError if the version above the answer was certainly not committed at its
-    recorded time, a warning if that is possible. [CM27]
-
-    The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
-    have reached it. If their clocks jumped over it, theirs may be the wrong ones.
-    """
+    recorded time, a warning if that is possible. [CM27] The recorded time is certainly wrong if it
+    lies in the future, or if the clocks of later writers have reached it. If their clocks jumped
+    over it, theirs may be the wrong ones."""
     env: Env = getattr(store, "env", None) or Env()
     now = store.now_s
     now_us = env.now_us() if now is None else int(now * 1e6)

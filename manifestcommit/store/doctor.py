@@ -103,11 +103,8 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def prove(store: Store) -> None:
     """UnsafeStoreError unless the store's create lets exactly one of many concurrent creators win,
-    and keeps its bytes. [ST12]
-
-    85 calls if every response is clear: 71 creates, 4 gets, 4 lists, and 6 deletes, which are one
-    request on S3. StoreError if the result is inconclusive.
-    """
+    and keeps its bytes. [ST12] 85 calls if every response is clear: 71 creates, 4 gets, 4 lists,
+    and 6 deletes, which are one request on S3. StoreError if the result is inconclusive."""
     site = Site(store, creators=_CREATORS, rounds=2)
     failed = ""
     try:
@@ -136,11 +133,9 @@ def examine(
     progress: Callable[[str], None] | None = None,
 ) -> DoctorReport:
     """Test everything that commits rely on; never raises for what it is meant to find. Some 700
-    requests, 85 MB. [ST12]
-
-    progress: called with the name of each check before it runs. Raises StoreError if the store
-    cannot be reached, and StoreDeniedError if writing is not allowed: then there is no result.
-    """
+    requests, 85 MB. [ST12] progress: called with the name of each check before it runs. Raises
+    StoreError if the store cannot be reached, and StoreDeniedError if writing is not allowed: then
+    there is no result."""
     site = Site(store, creators=creators, rounds=rounds)
     findings = []
     try:
@@ -258,11 +253,9 @@ def _rounds(site: Site, creators: int, rounds: int, size: int) -> str:
 
 
 def _race(site: Site, creators: int, size: int) -> None:
-    """One round. One with neither a fault nor a winner is repeated. [ST1]
-
-    A creator with an ambiguous response may have won. Responses to half of them are enough, if the
-    bytes belong to one that may have won.
-    """
+    """One round. One with neither a fault nor a winner is repeated. [ST1] A creator with an
+    ambiguous response may have won. Responses to half of them are enough, if the bytes belong to
+    one that may have won."""
     is_clear = True
     for _ in range(_REPEATED):
         name = site.name(f"race-{secrets.token_hex(4)}")

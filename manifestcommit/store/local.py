@@ -44,11 +44,8 @@ _rename = getattr(ctypes.CDLL(None), "renameat2", None)
 
 def replace(source: str, target: str) -> None:
     """Like os.replace, but without waiting for the disk if possible; `source` may then be left with
-    the target's old content. [ST2]
-
-    ext4 flushes a file that replaces another by rename, which costs more than everything else in a
-    small put.
-    """
+    the target's old content. [ST2] ext4 flushes a file that replaces another by rename, which costs
+    more than everything else in a small put."""
     if (
         _rename is not None
         and _is_file(target)

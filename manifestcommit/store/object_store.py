@@ -219,11 +219,9 @@ os.register_at_fork(after_in_child=_forked)
 
 class ObjectStore(Store):
     """One prefix in a bucket or container; it can be shared between threads, pickled, and used
-    after a fork. [ST10] [ST13] [ST14]
-
-    Subclasses send the requests. A key is the whole name in the bucket. Each request raises
-    FileNotFoundError (no such object), or StoreError (refused, or busy for too long).
-    """
+    after a fork. [ST10] [ST13] [ST14] Subclasses send the requests. A key is the whole name in the
+    bucket. Each request raises FileNotFoundError (no such object), or StoreError (refused, or busy
+    for too long)."""
 
     is_remote = True  # a response takes longer than its processing
     account: Any  # makes one of the options: its `send` signs and sends a request to its `endpoint`
