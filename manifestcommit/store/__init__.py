@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 from ..errors import UsageError
@@ -32,7 +31,6 @@ __all__ = [
 
 
 _OPENERS: dict[str, Callable[[str], Store]] = {}
-_LATE = {"s3": ("s3", "S3Store"), "abfs": ("azure", "AzureStore"), "gs": ("gcs", "GcsStore")}
 
 
 def register_scheme(scheme: str, opener: Callable[[str], Store]) -> None:
@@ -90,7 +88,18 @@ def open_store(
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)
-    # late: each takes time to load
-    module, kind = _LATE.get(scheme, ("fsspec", "FsspecStore"))
-    made: Store = getattr(import_module(f".{module}", __name__), kind)(scheme, rest, options)
-    return made
+    if scheme == "s3":
+        from .s3 import S3Store  # late, as the others: each takes time to load
+
+        return S3Store(scheme, rest, options)
+    if scheme == "abfs":
+        from .azure import AzureStore
+
+        return AzureStore(scheme, rest, options)
+    if scheme == "gs":
+        from .gcs import GcsStore
+
+        return GcsStore(scheme, rest, options)
+    from .fsspec import FsspecStore
+
+    return FsspecStore(scheme, rest, options)
