@@ -103,11 +103,6 @@ if TYPE_CHECKING:
     from .transactions import read_together as read_together, rollback_together as rollback_together
     from .transactions import transaction as transaction
     from .upkeep import maintain as maintain
-    from .export import exporter as _exporter
-    from .gate import rows as _gate
-    from .log.table_context import Exporter as _Exporter, Gate as _Gate
-
-    _registered: tuple[_Exporter, _Gate] = (_exporter, _gate)
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:

@@ -9,7 +9,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import sys
 import warnings
@@ -31,7 +30,6 @@ from .commits.commit_loop import commit as commit_change
 from .commits.prepared_job import (
     NEXT,
     Act,
-    BasedOn,
     JobState,
     JointUnit,
     Pinned,
@@ -58,7 +56,7 @@ from .format.change import (
 from .format.entries import MAX_SOURCES, Entry
 from .format.fields import NO_COLUMNS, Schema, arrow_marks, assign_new_ids, relaxed
 from .format.partitioning import PartitionPattern, bounded
-from .format.snapshot import TogetherJob
+from .format.snapshot import Note, TogetherJob
 from .log import export_hook
 from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_at, open_or_free
 from .log.version_chain import Head, read_version
@@ -76,7 +74,8 @@ from .runtime.validation import (
 )
 from .runtime.validation import metadata as check_metadata
 from .store import StorageOptions, open_store
-from .terminal import Progress
+from .store.base import NO_OPTIONS
+from .terminal import live_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +84,6 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
-_NO_OPTIONS = StorageOptions()
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
@@ -331,14 +329,14 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
-    options = StorageOptions(storage_options)
+    note = Note(message=message, metadata=dict(metadata or {}))
     job = Job(
-        TableContext(open_store(path, options)).noting(message, metadata),
+        TableContext(open_store(path, storage_options), note=note),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
-        storage_options=options,
+        storage_options=NO_OPTIONS if storage_options is None else StorageOptions(storage_options),
     )
     job._process = os.getpid()
     return job
@@ -391,14 +389,15 @@ class Job(JointUnit):
         fingerprint: str | None = None,
         recoverable: bool = False,
         based_on: int | None = None,
-        storage_options: StorageOptions = _NO_OPTIONS,
+        storage_options: StorageOptions = NO_OPTIONS,
     ) -> None:
         ctx.who()  # a misspelled switch is an error before anything is written
-        super().__init__(ctx)
+        super().__init__(ctx, based_on)
         self.outcome: Outcome | None = None
         self.key, self._fingerprint = key, fingerprint
         self.recovery = Recovery(ctx, key, fingerprint) if recoverable else None
-        self.based_on, self.operation = BasedOn(based_on), "append"
+        self.operation = "append"
+        self.appends_what_it_read = False  # an append, too, has read all rows of the table [SP41]
         self.storage_options = storage_options
         self._process: int | None = None  # in which `begin` returned it, and which ends it
         self.in_transaction = False  # a transaction alone ends its jobs [MT1]
@@ -418,8 +417,8 @@ class Job(JointUnit):
         self._head: Head | None = None  # there is no table yet
         if (head := open_or_free(ctx)) is not None:
             self._begin_under(head)
-        if not self.already_committed:
-            self.based_on.version(self._head, self.url)
+        if based_on is not None and not self.already_committed:
+            self.read_at(self._head)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._process is not None:
@@ -591,7 +590,7 @@ class Job(JointUnit):
             self.overwrite(overwrite, conflict=conflict)
         elif mode in ("error", "ignore"):
             self._first = mode
-        self.advances += advances_of(watermarks)
+        self.advances += advances_of(watermarks) if watermarks else ()
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query, committed once and in order. [KY6]"""
@@ -667,8 +666,8 @@ class Job(JointUnit):
             self._write_dataframe(data, options)
             return
         schema, batches = record_batches(data)
-        self.based_on.take(arrow_marks(schema.metadata))
-        columns = values.from_arrow(schema, itertools.count(1).__next__)  # they get other ids
+        self.marks += arrow_marks(schema.metadata) if schema.metadata else ()
+        columns = values.from_arrow(schema)  # they get other ids
         plan, store = self.plan_write(columns, **options), self.ctx.store
         work = done = None
         if self.recovery is not None:
@@ -678,7 +677,7 @@ class Job(JointUnit):
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
             total = rows if isinstance(rows, int) else None
             attempt = self.ctx.env.randomness(8).hex()
-            with Progress(f"writing to {self.url}", total) as progress:
+            with live_progress(f"writing to {self.url}", total) as progress:
                 entries, intake = files.write_files(
                     store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
                 )
@@ -695,7 +694,7 @@ class Job(JointUnit):
         from .spark.writing import check_recoverable, write_dataframe, write_recoverable
 
         check_running(df.sparkSession)
-        self.based_on.take(marks_of(df))
+        self.marks += marks_of(df)
         if self.recovery is not None:
             check_recoverable(df)
         plan = self.plan_write(from_spark(df.schema.jsonValue()), **options)
@@ -727,7 +726,7 @@ class Job(JointUnit):
         for path in paths:
             entry = self._add_file(path)
             self.entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
-            self.ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+            self.ledger.take(InputTotals(rows=entry.rows, bytes=entry.bytes))
 
     def plan_write(
         self,
@@ -775,7 +774,7 @@ class Job(JointUnit):
             schema=layout.schema,
             partition_by=layout.partition_by,
             target_file_size=target_file_size,
-            sources=source_ranges_of(sources),
+            sources=source_ranges_of(sources) if sources else (),
             shared=self.recovery is not None,
         )
         ids = frozenset(each.id for each in plan.constraints.values())
@@ -807,7 +806,7 @@ class Job(JointUnit):
         head, store = self.base_head(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
             columns = footer_schema(store, path)
-            self.plan_write(values.from_arrow(columns, itertools.count(1).__next__))
+            self.plan_write(values.from_arrow(columns))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         if any(entry.path == path for entry in self.entries):
@@ -937,7 +936,7 @@ class Job(JointUnit):
         if self.key_record is not None:
             return measured(found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
-        if is_compared and self.based_on.version(base, self.url) is None:
+        if is_compared and self.read_at(base) is None:
             ctx.check_read(base.snapshot.table_id, change.birth)
         committers = Committers.GROUP if self.recovery is None else Committers.ANY_PROCESS
         outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
@@ -946,9 +945,9 @@ class Job(JointUnit):
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def _newest_known(self) -> Head:
-        assert self._head is not None
-        known = self.ctx.known
-        return known if known is not None and known.version > self._head.version else self._head
+        newest = self.ctx.known or self._head
+        assert newest is not None
+        return newest
 
     def take_part(self) -> TablePart:
         part = self.part()
@@ -999,28 +998,31 @@ class Job(JointUnit):
     def change(self) -> Write:
         head = self._head or self.base_head()
         layout, overwrite = self._layout, None
-        if self.operation == "overwrite":
-            overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
         advances = tuple(self.advances)
         by_id = layout.partitioning(head.snapshot)
         touched = self.touches(by_id)
-        check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
+        if self.operation == "overwrite":
+            overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
+            check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.job_id).birth
         declared = declaration(
             mode=self._first or self.operation,
-            scope=declared_scope(overwrite),
+            scope=overwrite and declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
         )
-        if self.already_committed and not self.is_declared:
+        if not self.is_declared and self.already_committed:
             declared = as_begun(declared)
-        read_at = self.based_on.version(head, self.url)
-        reads = self.based_on.reads(read_at) if overwrite is None else ()
+        read_at = self.read_at(head)
+        reads: tuple[PartitionPattern, ...] = ()
+        # the whole table, where it is rows of the table that Spark does not say more of
+        if overwrite is None and read_at is not None and self.appends_what_it_read:
+            reads = ({},) if self.based_on is None else ()
         reads = bounded((*reads, *self._read)) if self._read else reads
         return Write(
             job=self.job_id,
             birth=birth,
-            based_on=below(read_at, birth, overwrite, reads),
+            based_on=read_at and below(read_at, birth, overwrite, reads),
             reads=reads,
             operation=self.operation,
             key=self.key,
@@ -1039,7 +1041,7 @@ class Job(JointUnit):
             stream=self._stream,
             first=self._first is not None,
             checked=tuple(sorted(self._checked or ())),
-            summary=self.ledger.summary(self.tasks),
+            summary=self.ledger.summary(self.tasks, self.entries, self.manifests),
         )
 
     def _check_missing(self) -> None:
@@ -1048,7 +1050,8 @@ class Job(JointUnit):
             return
         properties = self._head.snapshot.properties
         whole = self.operation == "overwrite" and self._overwrite is None
-        check_missing(self._layout.missing, properties, whole=whole)
+        if self._layout.missing:
+            check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
             for entry in self._found:
                 with self.ctx.store.open_input(entry.path) as stream:
@@ -1092,10 +1095,11 @@ class Job(JointUnit):
         A gap may close while this job runs; an overlap stays. What holds files already will not be
         empty.
         """
-        if self.based_on.version(head, self.url) is not None:
+        if self.based_on is not None or self.marks:
             check_based_on(self.ctx, head, self.change())
-        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self.advances)
-        if mismatch is None and self._first is None and self._conflict != "fail":
+        was, began = head.snapshot.watermarks, head.snapshot.origins
+        mismatch = self.advances and find_mismatch(was, began, self.advances)
+        if not mismatch and self._first is None and self._conflict != "fail":
             return
         change = self.change()
         inputs = load_conflict_inputs(self.ctx, head, change)

@@ -37,7 +37,7 @@ from .runtime.validation import is_spark_dataframe
 from .store import StorageOptions, Store, open_store
 from .table.functions import open_companion
 from .table.table import Table
-from .terminal import Progress
+from .terminal import live_progress
 from .transactions import transaction
 
 _COLUMN = "manifestcommit.column"  # in a column's metadata: the table's, whose values it has
@@ -180,14 +180,15 @@ def split(
         from .spark.scan import check_running, marks_of
 
         check_running(data.sparkSession)
-        rows.based_on.take(marks_of(data))
+        rows.marks += marks_of(data)
         plans = plan_split(rows, refused, from_spark(data.schema.jsonValue()), how, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
-    rows.based_on.take(arrow_marks(schema.metadata))
+    rows.marks += arrow_marks(schema.metadata)
     plans = plan_split(rows, refused, from_arrow(schema, rows.ctx.new_field_id), how, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
-    with Progress(f"writing to {rows.url}", total if isinstance(total, int) else None) as progress:
+    total = total if isinstance(total, int) else None
+    with live_progress(f"writing to {rows.url}", total) as progress:
         stores = (rows.ctx.store, refused.ctx.store)
         attempt = rows.ctx.env.randomness(8).hex()
         kept, others, names = plans.write(batches, stores, attempt=attempt, progress=progress)

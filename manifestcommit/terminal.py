@@ -21,6 +21,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, Self
 
 from .display import counted, relative_path, visible
@@ -302,7 +303,7 @@ class _LiveLine:
     """A line of a terminal that is rewritten where there is something new, by Rich, without a
     thread of its own; leaving the `with` block ends it. stays: it is not removed in the end."""
 
-    def __init__(self, what: str, total: int | None, *, stays: bool = True) -> None:
+    def __init__(self, what: str, total: int | None = None, *, stays: bool = True) -> None:
         self._what, self._total, self._stays = what, total, stays
         self._began = self._shown = time.monotonic()
         self._line: Any = None
@@ -352,17 +353,18 @@ class Progress(_LiveLine):
     total: how many rows there are, if that is known: then there is a bar.
     """
 
-    def __init__(self, what: str, total: int | None = None) -> None:
-        super().__init__(what, total)
-        self._enabled = can_rewrite(sys.stderr)
-
     def __call__(self, rows: int, bytes_: int) -> None:
         now = time.monotonic()
-        if not self._enabled or now - self._began < _FIRST_S or now - self._shown < _EVERY_S:
+        if now - self._began < _FIRST_S or now - self._shown < _EVERY_S:
             return
         self._shown, seconds = now, now - self._began
         rate = f"{counted(round(rows / seconds), 'row')}/s, {size(round(bytes_ / seconds))}/s"
         self._show(rows, f"{counted(rows, 'row')}, {size(bytes_)}, {rate}")
+
+
+def live_progress(what: str, total: int | None = None) -> AbstractContextManager[Progress | None]:
+    """Progress of what the `with` block does; None where no line can be rewritten."""
+    return Progress(what, total) if can_rewrite(sys.stderr) else nullcontext()
 
 
 class Steps(_LiveLine):

@@ -9,9 +9,9 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from ..display import counted
 from ..errors import (
@@ -32,7 +32,6 @@ from ..format.change import (
     InterveningCommit,
     MergeManifests,
     Position,
-    Prepared,
     RemovedRows,
     Retention,
     Rewind,
@@ -43,7 +42,7 @@ from ..format.change import (
 from ..format.entries import ManifestRef
 from ..format.fields import Schema, assign_new_ids, relaxed
 from ..format.partitioning import Matcher, PartitionPattern, bounded, check_partition_by
-from ..format.snapshot import FORMAT_VERSION, Constraint, Snapshot
+from ..format.snapshot import Constraint, Snapshot
 from ..log.table_context import (
     TableContext,
     check_same_root,
@@ -59,6 +58,7 @@ from ..log.version_chain import (
     MAX_INTENTS,
     Head,
     VersionListing,
+    beside,
     drop_marker,
     home_of,
     list_above,
@@ -68,7 +68,6 @@ from ..log.version_chain import (
     put_hint,
     put_marker,
     read_object,
-    side_by_side,
 )
 from ..protocol import commit_group
 from ..protocol.apply import above_taken, apply, create
@@ -81,7 +80,7 @@ from ..protocol.conflict import (
     unchecked,
 )
 from ..protocol.joint_outcome import attempt_of, state_before
-from ..runtime.environment import map_concurrently, pause
+from ..runtime.environment import Limits, map_concurrently, pause
 from ..runtime.outcome import Kind, Meter, Outcome, Phase, committed_or_raise
 from ..store import Store
 from .prepared_job import (
@@ -92,6 +91,7 @@ from .prepared_job import (
     birth_of,
     check_table,
     fenced_outcome,
+    prepared_now,
     settled_outcome,
 )
 
@@ -103,10 +103,7 @@ def _find_winners(
     ctx: TableContext, head: Head, change: Change, seen: dict[int, Head]
 ) -> tuple[InterveningCommit, ...]:
     """The commits after the change's birth, or what it is based on, up to the head; none for an
-    append. [CF3] [CF17]
-
-    One request per version not in `seen`.
-    """
+    append. [CF3] [CF17] One request per version not in `seen`."""
     if not needs_winners(change):
         return ()
     seen[head.version] = head
@@ -122,11 +119,8 @@ def _find_winners(
                 raise missing_version(version)
             seen[version] = found
         snapshot = seen[version].snapshot
-        winners += [
-            InterveningCommit(snapshot=snapshot, commit=commit)
-            for commit in snapshot.commits
-            if commit.job != change.job
-        ]
+        others = (commit for commit in snapshot.commits if commit.job != change.job)
+        winners += [InterveningCommit(snapshot=snapshot, commit=each) for each in others]
     return tuple(winners)
 
 
@@ -136,7 +130,7 @@ def load_conflict_inputs(
     """All that the rules must know of the change. seen: versions that were read before; None: what
     was committed since its birth is not looked at."""
     winners = () if seen is None else _find_winners(ctx, head, change, seen)
-    return msgspec.structs.replace(_looked_up(ctx, head, change), winners=winners)
+    return replace(_looked_up(ctx, head, change), winners=winners)
 
 
 def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
@@ -147,7 +141,7 @@ def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
             found = _survey(ctx, snapshot, foreign, change)
             dropped = dropped_at(ctx, snapshot, change.key)
-            return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+            return replace(found, dropped=dropped) if dropped else found
         case Retention():
             return _survey(ctx, snapshot, change.condemned)
         case MergeManifests():
@@ -175,10 +169,9 @@ def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
     """The keys that another rewind invalidated, with new work since, which this one leaves."""
     if head.version == change.birth:
         return frozenset()
-    records = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
-    return frozenset(
-        key for key, record in records.items() if record is None or record.version > change.birth
-    )
+    found = {key: find_key(ctx, head.snapshot, key) for key in change.keys}
+    since = change.birth
+    return frozenset(key for key, each in found.items() if each is None or each.version > since)
 
 
 def _survey(
@@ -204,9 +197,8 @@ def _survey(
     removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
     for ref in snapshot.manifests:
         may_hold = any(_may_hold(snapshot, ref, touch) for touch in scope or ())
-        wanted = frozenset(
-            path for path in gone | foreign if ref.first_path <= path <= ref.last_path
-        )
+        first, last = ref.first_path, ref.last_path
+        wanted = frozenset(path for path in gone | foreign if first <= path <= last)
         if not may_hold and not wanted:
             continue
         table = ctx.manifests.manifest(ref, snapshot.partition_by)
@@ -260,15 +252,9 @@ def check_based_on(ctx: TableContext, head: Head, change: Write) -> None:
             "know that the rows are right for a newer version, say which one: "
             f"based_on={head.version}."
         )
-    conflict = find_conflict(
-        head.snapshot,
-        change,
-        load_conflict_inputs(ctx, head, change, {}),
-    )
-    if conflict is not None and conflict.rule in (
-        "partition_was_touched",
-        "read_partition_was_touched",
-    ):
+    conflict = find_conflict(head.snapshot, change, load_conflict_inputs(ctx, head, change, {}))
+    final = ("partition_was_touched", "read_partition_was_touched")
+    if conflict is not None and conflict.rule in final:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
 
@@ -306,11 +292,9 @@ class Committers(enum.Enum):
 
 
 class GroupCommit:
-    """What one commit knows of intents: its own, and those of others.
-
-    meter: what it has cost so far, for the record of who carries it; is_published: whether others
-    may have seen the job's intent, so that it may be committed by them from then on.
-    """
+    """What one commit knows of intents: its own, and those of others. meter: what it has cost so
+    far, for the record of who carries it; is_published: whether others may have seen the job's
+    intent, so that it may be committed by them from then on."""
 
     def __init__(self, ctx: TableContext, job: str, committers: Committers, meter: Meter) -> None:
         self._ctx = ctx
@@ -329,17 +313,13 @@ class GroupCommit:
         """What the last list showed: job -> bytes of its intent."""
         # by those in front of it, behind which a list is not looked at
         is_hidden = len(intents) >= MAX_INTENTS
-        self._waiting, self._is_there = (
-            intents,
-            self._job in intents or (self._is_there and is_hidden),
-        )
+        self._waiting = intents
+        self._is_there = self._job in intents or (self._is_there and is_hidden)
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already, so that this job had better wait, too. [CM19]"""
-        return any(
-            job != self._job and self._can_wait(head, job) and commit_group.crowds(head, job)
-            for job in self._waiting
-        )
+        others = (job for job in self._waiting if job != self._job and self._can_wait(head, job))
+        return any(commit_group.crowds(head, job) for job in others)
 
     def _ahead(self, head: Snapshot) -> int:
         """How many who may still be carried go before this job, having begun earlier; none where it
@@ -351,11 +331,8 @@ class GroupCommit:
 
     def ask_first(self, head: Head, change: Change) -> bool:
         """Where the list with which the table was opened showed that others wait, ask before any
-        create. Whether it asked now. [CM19]
-
-        That list may be old, and is good for nothing else: who wins its first create reads nothing
-        of others.
-        """
+        create. Whether it asked now. [CM19] That list may be old, and is good for nothing else: who
+        wins its first create reads nothing of others."""
         if self.is_published:
             return False
         self._waiting = head.waiting
@@ -365,38 +342,24 @@ class GroupCommit:
 
     def publish(self, change: Change) -> bool:
         """Ask others to carry this change; once, best effort: a job that is not heard goes on
-        alone. Whether it asked now. [CM19]
-
-        One request, none where the change is not plain or too large for others.
-        """
+        alone. Whether it asked now. [CM19] One request, none where the change is not plain or too
+        large for others."""
         if not self._may_publish:
             return False
         self._may_publish = False
         if not commit_group.is_plain(change):
             return False
-        env = self._ctx.env
-        own = msgspec.structs.replace(change, summary=self._meter.summary())
-        data = codec.encode_intent(
-            Prepared(
-                format_version=FORMAT_VERSION,
-                change=own,
-                prepared_at=env.now_us(),
-                writer=self._ctx.writer,
-            )
-        )
-        if data is None:
+        prepared = prepared_now(self._ctx, replace(change, summary=self._meter.summary()))
+        if (data := codec.encode_intent(prepared)) is None:
             return False
         # also where the store says that it failed: the request may land later
         self.is_published = self._is_there = True
+        name = object_names.intent_name(self._job)
         with contextlib.suppress(StoreError):
-            self._timed(
-                partial(self._ctx.store.put_if_absent, object_names.intent_name(self._job), data)
-            )
+            self._timed(partial(self._ctx.store.put_if_absent, name, data))
         return True
 
-    def wait_for_turn(
-        self, head: Head, shortest_s: float, longest_s: float
-    ) -> VersionListing | None:
+    def wait_for_turn(self, head: Head, limits: Limits) -> VersionListing | None:
         """A job that has asked for help lets those go first that began earlier: one of them carries
         it along. [CM20]
 
@@ -408,8 +371,9 @@ class GroupCommit:
         for waited in range(_TURNS):
             if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
                 break
-            lap_s = max(shortest_s, _REQUESTS_OF_A_TURN * self._request_s) * _LONGER**waited
-            env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
+            turn_s = max(limits.first_pause_s, _REQUESTS_OF_A_TURN * self._request_s)
+            lap_s = min(turn_s * _LONGER**waited, limits.longest_pause_s)
+            env.sleep(lap_s * (0.5 + env.jitter()))
             above = self._timed(partial(list_above, self._ctx.store, head.version))
             self.saw(above.intents)
             if not above.versions or not self._is_there:
@@ -422,41 +386,39 @@ class GroupCommit:
 
     def retract(self) -> None:
         """The job is decided, in a head: nobody needs its intent, nor those that its version
-        carried. Best effort. [CM22]
-
-        One request, none where there is nothing to remove; gc takes what stays.
-        """
+        carried. Best effort. [CM22] One request, none where there is nothing to remove; gc takes
+        what stays."""
         jobs = [*self._settled, *([self._job] if self._is_there else [])]
         self._settled, self._is_there = [], False
         if jobs:
             with contextlib.suppress(StoreError):
                 self._ctx.store.delete([object_names.intent_name(job) for job in jobs])
 
-    def carry(self, head: Snapshot, own: Change, found: Inputs) -> commit_group.CombinedCommit:
+    def carry(self, head: Snapshot, own: Write, found: Inputs) -> commit_group.CombinedCommit:
         """The head with those changes on top that others have published and that may come before
-        this one's own. [CM20]
-
-        One request for each intent that is seen for the first time; more where many are waiting
-        that do not apply, up to a bound.
-        """
+        this one's own. [CM20] One request for each intent that is seen for the first time; more
+        where many are waiting that do not apply, up to a bound."""
         alone = carried = commit_group.CombinedCommit(snapshot=head)
         if not self._waiting or not commit_group.carries_others(own):
             return alone
-        room, reads = commit_group.MAX_CARRIED_BYTES, _READS
-        jobs = commit_group.in_order(
-            job for job in self._waiting if job != self._job and self._can_wait(head, job)
-        )
+        env, room, reads = self._ctx.env, commit_group.MAX_CARRIED_BYTES, _READS
+        others = (job for job in self._waiting if job != self._job)
+        jobs = commit_group.in_order(job for job in others if self._can_wait(head, job))
         for start in range(0, len(jobs), commit_group.MAX_CARRIED):
             reads -= self._fetch(jobs[start : start + commit_group.MAX_CARRIED], reads)
             for job in jobs[start : start + commit_group.MAX_CARRIED]:
                 waiting = self._read.get(job)
-                if (
-                    waiting is None
-                    or waiting.size_bytes > room
-                    or not self._applies(carried.snapshot, waiting.change)
-                ):
+                if waiting is None or waiting.size_bytes > room:
                     continue
-                carried = self._with(carried, waiting.change)
+                if not self._applies(carried.snapshot, waiting.change):
+                    continue
+                carried = commit_group.carry(
+                    carried,
+                    waiting.change,
+                    commit_id=f"{waiting.change.job}.{env.randomness(8).hex()}",
+                    now_us=env.now_us(),
+                    writer=self._ctx.writer,
+                )
                 room -= waiting.size_bytes
                 if len(carried.commits) == commit_group.MAX_CARRIED:
                     break
@@ -492,15 +454,6 @@ class GroupCommit:
         fits = commit_group.applies(state, change, record)
         return fits and self._ctx.manifests.job(state, change.job)[0] is None
 
-    def _with(
-        self, carried: commit_group.CombinedCommit, change: Write
-    ) -> commit_group.CombinedCommit:
-        env = self._ctx.env
-        commit_id = f"{change.job}.{env.randomness(8).hex()}"
-        return commit_group.carry(
-            carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._ctx.writer
-        )
-
     def _still_holds(self, state: Snapshot, own: Write, found: Inputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps loses by it."""
         is_new = own.key is None or find_key(self._ctx, state, own.key) is None
@@ -511,11 +464,10 @@ def read_intent(store: Store, job: str) -> commit_group.Intent | None:
     """What a job has published; None only where that is gone; else an error. [CM21]"""
     name = object_names.intent_name(job)
     try:
-        prepared, size_bytes = codec.decode_intent(
-            store.get(name, 0, codec.MAX_INTENT_BYTES + 1), name=name
-        )
+        data = store.get(name, 0, codec.MAX_INTENT_BYTES + 1)
     except FileNotFoundError:
         return None
+    prepared, size_bytes = codec.decode_intent(data, name=name)
     return commit_group.Intent(change=prepared.change, size_bytes=size_bytes)
 
 
@@ -569,10 +521,8 @@ def create_table(
     put_marker(ctx.store, table_id, ctx.env)
     verdict, reason, _ = create_version(ctx, snapshot, data)
     if verdict == "unknown":
-        raise StoreUnclearError(
-            f"{ctx.store.url}: it is not known whether the table was created: {reason}. "
-            "Trying again is safe."
-        )
+        text = f"it is not known whether the table was created: {reason}. Trying again is safe."
+        raise StoreUnclearError(f"{ctx.store.url}: {text}")
     if verdict == "mine":
         put_hint(ctx.store, 1, codec.digest(data))
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
@@ -588,10 +538,8 @@ def create_version(
     ctx: TableContext, snapshot: Snapshot, data: bytes
 ) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes
-    are put again. [CM3] [CM4] [CM6]
-
-    The verdict, why it is not known, and the winner where there was one to read.
-    """
+    are put again. [CM3] [CM4] [CM6] The verdict, why it is not known, and the winner where there
+    was one to read."""
     name, commit_id = object_names.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason, limits = "", ctx.tuning.limits
     for tried in range(limits.unclear_tries):
@@ -623,9 +571,8 @@ def create_version(
             else:
                 # A winner that is expired already, or that someone else created for this job, is
                 # seen in the head.
-                is_mine = winner is not None and any(
-                    each.commit_id == commit_id for each in winner.snapshot.commits
-                )
+                commits = () if winner is None else winner.snapshot.commits
+                is_mine = any(each.commit_id == commit_id for each in commits)
                 return ("mine", "", None) if is_mine else ("lost", "", winner)
         if tried + 1 < limits.unclear_tries:
             pause(ctx.env, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s)
@@ -672,17 +619,10 @@ def commit(
         if not group.is_published or isinstance(error, TableNotFoundError):
             meter.end("failed")
             raise
-        LOG.debug(
-            "%r: %s failed, and others may still commit it",
-            ctx.store.url,
-            change.job,
-            exc_info=error,
-        )
-        outcome = Outcome(
-            kind="unknown",
-            job_id=change.job,
-            reason=f"others may still commit it for this job, which failed: {error}",
-        )
+        text = "%r: %s failed, and others may still commit it"
+        LOG.debug(text, ctx.store.url, change.job, exc_info=error)
+        reason = f"others may still commit it for this job, which failed: {error}"
+        outcome = Outcome(kind="unknown", job_id=change.job, reason=reason)
     if outcome.kind != "unknown":
         group.retract()
     outcome = measured(outcome, meter, committers)
@@ -695,11 +635,10 @@ def measured(
     outcome: Outcome, meter: Meter, committers: Committers = Committers.THIS_PROCESS
 ) -> Outcome:
     """The outcome with its figures, which are reported. [OB10]"""
+    kind, version, is_shared = outcome.kind, outcome.version, committers.is_shared
     rule = outcome.conflict.rule if outcome.conflict else ""
-    figures = meter.end(
-        outcome.kind, version=outcome.version, rule=rule, shared=committers.is_shared
-    )
-    return msgspec.structs.replace(outcome, metrics=figures)
+    figures = meter.end(kind, version=version, rule=rule, shared=is_shared)
+    return replace(outcome, metrics=figures)
 
 
 def first_schema(
@@ -730,11 +669,8 @@ def first_schema(
 
 def record_abort(ctx: TableContext, job: str) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create
-    decides. [AB4] [CM21]
-
-    The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be
-    decided for all the others who commit.
-    """
+    decides. [AB4] [CM21] The outcome is of that job: aborted, committed, fenced; a conflict where
+    nothing could be decided for all the others who commit."""
     while True:
         head = ctx.open()
         check_table(ctx, head.snapshot, job)
@@ -752,7 +688,7 @@ def record_abort(ctx: TableContext, job: str) -> Outcome:
             outcome.conflict is not None and outcome.conflict.rule == "job_is_committed"
         )
         if not overtaken:
-            return msgspec.structs.replace(outcome, job_id=job)
+            return replace(outcome, job_id=job)
 
 
 def _decided(ctx: TableContext, outcome: Outcome) -> Outcome:
@@ -761,18 +697,15 @@ def _decided(ctx: TableContext, outcome: Outcome) -> Outcome:
         # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
         # to be decided
         return outcome
-    recorded = record_abort(ctx, outcome.job_id)
+    job, attempts = outcome.job_id, outcome.attempts
+    recorded = record_abort(ctx, job)
     if recorded.kind in ("aborted", "fenced"):
         return outcome
     if recorded.kind == "committed":
-        return msgspec.structs.replace(recorded, attempts=outcome.attempts)
+        return replace(recorded, attempts=attempts)
     reason = recorded.reason or "others won every version in which it was to be aborted"
-    return Outcome(
-        kind="unknown",
-        job_id=outcome.job_id,
-        attempts=outcome.attempts,
-        reason=f"others may still commit it: {reason}",
-    )
+    reason = f"others may still commit it: {reason}"
+    return Outcome(kind="unknown", job_id=job, attempts=attempts, reason=reason)
 
 
 def abort_attempt(ctx: TableContext, attempt: str) -> None:
@@ -861,21 +794,22 @@ class _CommitLoop:
         while self._creates < self._limits.attempts:
             try:
                 step = self._next_step()
+                made = self._next_version(step) if isinstance(step, Inputs) else None
             except CorruptMetadataError:
                 newest = newest_above(self._ctx.store, self._head.version, self._head)
                 if newest is None or not self._may_lack(newest):
                     raise
                 self._rebase(newest)
                 continue
-            outcome = self._contend(*step) if isinstance(step, tuple) else step
-            if outcome is not None:
+            outcome = self._contend(*made) if made is not None else step
+            if isinstance(outcome, Outcome):
                 return outcome
         winner = f"others won {self._creates} times in a row"
         conflict = Conflict(rule="contention", mine="wants to commit", winner=winner)
         return self._outcome("conflict", conflict=conflict)
 
-    def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
-        """What the head decides, or else the version to create; None: rebased, judge again."""
+    def _next_step(self) -> Outcome | Inputs | None:
+        """What the head decides, or else what may be contended; None: rebased, judge again."""
         if (top := self._head.top) is not None:
             member = self._part if isinstance(self._part, Member) else None
             if member is not None and member.is_placed(top.snapshot):
@@ -896,12 +830,12 @@ class _CommitLoop:
                 self._rebase(newest_above(store, head.version, head) or head)
                 return None
             self._ctx.learn(self._head)
-            return msgspec.structs.replace(judged, attempts=self._creates)
+            return replace(judged, attempts=self._creates)
         if not self._creates and self._group.ask_first(self._head, self._change):
             self._rebase(self._wait_for_turn(self._head))
             return None
         self._ctx.tally.attempts += 1
-        return self._next_version(judged)
+        return judged
 
     def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
         """Create the version. None: another job won it, or this create does not count; rebased.
@@ -957,7 +891,7 @@ class _CommitLoop:
         found = gate().check_change(self._ctx, head, change, names)
         if found is None:
             ids = {*change.checked, *(head.constraints[name].id for name in names)}
-            self._change = msgspec.structs.replace(change, checked=tuple(sorted(ids)))
+            self._change = replace(change, checked=tuple(sorted(ids)))
             return None
         return Conflict(
             rule=CONSTRAINT_VIOLATED,
@@ -967,69 +901,56 @@ class _CommitLoop:
         )
 
     def _may_lack(self, newest: Head) -> bool:
-        """Whether an object that was missing at the head may be gone by right. [CM2]
-
-        What a head lists that was known for long, and the versions since the birth, may be expired;
-        what the job itself has written may be deleted, since it is fenced. Where `expired` is above
-        the birth, so is the fence.
-        """
+        """Whether an object that was missing at the head may be gone by right. [CM2] What a head
+        lists that was known for long, and the versions since the birth, may be expired; what the
+        job itself has written may be deleted, since it is fenced. Where `expired` is above the
+        birth, so is the fence."""
         moved = newest.version != self._head.version
         return moved and newest.snapshot.fence > self._change.since
 
     def _next_version(self, inputs: Inputs) -> tuple[Snapshot, bytes]:
         """The snapshot to be created, with what it carries for others, and its bytes. Where that
         cannot be made, without them. [CM17] [CM20]"""
-        ctx, head = self._ctx, self._head
-        change = msgspec.structs.replace(self._change, summary=self._meter.summary())
-        state = above_taken(head.snapshot, head.taken)
-        if self._part is None and isinstance(change, Write):
-            carried = self._group.carry(state, change, inputs)
-            # as pyarrow's errors of values are
-            try:
-                if carried.commits:
-                    made = commit_group.complete(
-                        carried, self._made(carried.snapshot, change, inputs)
-                    )
-                    return self._encoded(made, change)
-            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
-                LOG.warning(
-                    "%r: %s carries nothing for others this time: %s",
-                    ctx.store.url,
-                    change.job,
-                    error,
-                )
-        made = self._made(state, change, inputs)
-        return self._encoded(made if self._part is None else self._part.made(state, made), change)
-
-    def _made(self, state: Snapshot, change: Change, inputs: Inputs) -> Snapshot:
-        ctx = self._ctx
-        return apply(
-            state,
-            change,
-            inputs,
-            parent_digest=self._head.digest,
-            commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
-            now_us=ctx.commit_time_us(state.committed_at),
-            writer=ctx.writer,
-            store=ctx.store.identity,
-        )
-
-    def _encoded(self, made: Snapshot, change: Change) -> tuple[Snapshot, bytes]:
+        ctx, head, part = self._ctx, self._head, self._part
+        change = replace(self._change, summary=self._meter.summary())
         merge = change.paths if isinstance(change, MergeManifests) else frozenset[str]()
-        snapshot = self._spiller.settle(made, merge)
-        return snapshot, codec.encode_snapshot(snapshot)
+        state = above_taken(head.snapshot, head.taken) if head.taken else head.snapshot
+        alone = below = commit_group.CombinedCommit(snapshot=state)
+        if part is None and isinstance(change, Write):
+            below = self._group.carry(state, change, inputs)
+        while True:
+            try:
+                made = apply(
+                    below.snapshot,
+                    change,
+                    inputs,
+                    parent_digest=head.digest,
+                    commit_id=f"{change.job}.{ctx.env.randomness(8).hex()}",
+                    now_us=ctx.commit_time_us(below.snapshot.committed_at),
+                    writer=ctx.writer,
+                    store=ctx.store.identity,
+                )
+                if part is not None:
+                    made = part.made(state, made)
+                elif below.commits:
+                    made = commit_group.complete(below, made)
+                snapshot = self._spiller.settle(made, merge)
+                return snapshot, codec.encode_snapshot(snapshot)
+            # as pyarrow's errors of values are
+            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
+                if not below.commits:
+                    raise
+                text = "%r: %s carries nothing for others this time: %s"
+                LOG.warning(text, ctx.store.url, change.job, error)
+                below = alone
 
     def _lost(self, version: int, winner: Head | None) -> Head:
         """The newest head after a lost create: publish the change, pause, then read. What was read
         before the pause would be old by its end, and would lose again. [CM8] [CM19]"""
         ctx, limits, group = self._ctx, self._limits, self._group
         ctx.tally.conflicts += 1
-        LOG.debug(
-            "%r: another job won version %d, for which %s contended",
-            ctx.store.url,
-            version,
-            self._change.job,
-        )
+        text = "%r: another job won version %d, for which %s contended"
+        LOG.debug(text, ctx.store.url, version, self._change.job)
         if self._creates >= limits.lost_alone:
             group.publish(self._change)
         # A job that has published is in a queue, which spaces its creates better than any pause.
@@ -1040,25 +961,27 @@ class _CommitLoop:
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
-        ctx, base, own = self._ctx, self._head, mine.version
-        list_base = partial(list_above, ctx.store, base.version)
+        ctx, base, made = self._ctx, self._head, mine.snapshot
+        own, start = made.version, base.version
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
-            above = list_base()
+            above = list_above(ctx.store, start)
         else:  # the hint decides nothing [CM7]
-            hint = partial(put_hint, ctx.store, own, mine.digest)
-            above, _ = side_by_side(ctx.store, list_base, hint)
+            put = beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest))
+            above = list_above(ctx.store, start)
+            put()
         versions = above.versions
-        if (not versions or versions[-1] <= own) and base.version not in versions:
+        if (not versions or versions[-1] <= own) and start not in versions:
             raise removed(ctx, base, mine)
-        check_same_root(ctx, base, mine, above)
+        if above.tables != {made.table_id}:
+            check_same_root(ctx, base, mine, above)
         if versions[-1] == own:
-            return own, msgspec.structs.replace(mine, etag=above.etag)
+            return own, replace(mine, etag=above.etag)
         newest = self._newest(base, None)
-        if newest.snapshot.table_id != mine.snapshot.table_id:
+        if newest.snapshot.table_id != made.table_id:
             raise removed(ctx, base, mine)
         if (newest.top or newest).version < own:
             raise StoreError(f"version {own} is gone; is the table being removed?")
-        state, version = ctx.manifests.job(newest.snapshot, mine.snapshot.commits[-1].job)
+        state, version = ctx.manifests.job(newest.snapshot, made.commits[-1].job)
         if state == "committed":
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
@@ -1070,8 +993,7 @@ class _CommitLoop:
 
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head, after those who go before this job had time to carry it along. [CM20]"""
-        limits = self._limits
-        above = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+        above = self._group.wait_for_turn(head, self._limits)
         return head if above is None else self._newest(head, head, above)
 
     def _newest(self, base: Head, got: Head | None, above: VersionListing | None = None) -> Head:
@@ -1088,19 +1010,5 @@ class _CommitLoop:
         self._group.saw(newest.waiting)
         return newest
 
-    def _outcome(
-        self,
-        kind: Kind,
-        *,
-        version: int | None = None,
-        conflict: Conflict | None = None,
-        reason: str = "",
-    ) -> Outcome:
-        return Outcome(
-            kind=kind,
-            job_id=self._change.job,
-            version=version,
-            attempts=self._creates,
-            conflict=conflict,
-            reason=reason,
-        )
+    def _outcome(self, kind: Kind, **more: Any) -> Outcome:
+        return Outcome(kind=kind, job_id=self._change.job, attempts=self._creates, **more)

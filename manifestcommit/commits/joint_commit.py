@@ -27,7 +27,7 @@ from ..log.table_context import (
     find_job_at,
     find_key_at,
 )
-from ..log.version_chain import Head, open_object, put_hint, read_version
+from ..log.version_chain import Head, open_head, put_hint, read_version
 from ..protocol.conflict import Conflict
 from ..protocol.joint_outcome import (
     Mismatch,
@@ -66,14 +66,8 @@ def check_partners(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, str,
         if isinstance(home, Snapshot):
             known = home.joint.get(snapshot.table_id)
             if known is None or known.version < decided.version:
-                yield (
-                    decided.root,
-                    "",
-                    (
-                        f"version {decided.version} counts here as part of a joint commit that "
-                        f"{decided.root} decided, which does not list it"
-                    ),
-                )
+                torn = f"version {decided.version} counts here as part of a joint commit that "
+                yield decided.root, "", f"{torn}{decided.root} decided, which does not list it"
 
 
 def _members(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, JointRecord, Snapshot | str]]:
@@ -91,7 +85,7 @@ def _opened(store: Store, root: str, table_id: str) -> Snapshot | str | None:
     if at is None:
         return "it is in another store"
     try:
-        newest = open_object(at).snapshot
+        newest = open_head(at, is_member_too=True).snapshot
     except TableNotFoundError:
         return None
     except ManifestCommitError as error:
@@ -128,12 +122,9 @@ _RESTARTS = 5
 
 def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
     """One version of each table, such that every joint commit is in all of these or in none; what
-    was acknowledged before this call is in them. [MT12]
-
-    Three requests for each table; three more for each home that is not among them, and two for each
-    table that was overtaken while they were read. StoreError where joint commits of several homes
-    overtake each other too often.
-    """
+    was acknowledged before this call is in them. [MT12] Three requests for each table; three more
+    for each home that is not among them, and two for each table that was overtaken while they were
+    read. StoreError where joint commits of several homes overtake each other too often."""
     gone: set[str] = set()
     for _ in range(_RESTARTS):
         reading = _Reading(contexts, gone)
@@ -143,10 +134,8 @@ def read_jointly(contexts: Sequence[TableContext]) -> list[Head]:
         except SnapshotExpiredError:
             continue  # gc has passed a version that would have fit
     urls = ", ".join(ctx.store.url for ctx in contexts)
-    raise StoreError(
-        f"joint commits overtook this read of {urls} {_RESTARTS} times; nothing was read. Try "
-        "again."
-    )
+    text = f"joint commits overtook this read of {urls} {_RESTARTS} times"
+    raise StoreError(f"{text}; nothing was read. Try again.")
 
 
 class _Reading:
@@ -175,11 +164,11 @@ class _Reading:
     def _open(self, ctx: TableContext, known: Head | None = None) -> str:
         head = known or ctx.open()
         table_id = head.snapshot.table_id
-        other = self._sessions.get(table_id, ctx).store.url
-        if other != ctx.store.url:
+        other, url = self._sessions.get(table_id, ctx).store.url, ctx.store.url
+        if other != url:
             raise UsageError(
-                f"{other} and {ctx.store.url} hold the same table {table_id}: one is a copy of "
-                "the other, or a link to it; nothing was read. Read only one of them."
+                f"{other} and {url} hold the same table {table_id}: one is a copy of the other, or "
+                "a link to it; nothing was read. Read only one of them."
             )
         self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = ctx, head, head
         return table_id
@@ -193,8 +182,7 @@ class _Reading:
                 if home in self._sessions or home in self._gone:
                     continue
                 ctx = self._sessions[table_id]
-                store = store_beside(ctx.store, record.root)
-                if store is None:
+                if (store := store_beside(ctx.store, record.root)) is None:
                     raise StoreError(
                         f"{ctx.store.url}: {record.root} decides joint commits of this table, "
                         "and is not in the same store; name it among the tables to read."
@@ -203,15 +191,11 @@ class _Reading:
         return len(self._gone) > before
 
     def _open_home(self, ctx: TableContext, home: str) -> None:
-        try:
-            head = ctx.open()
-        except TableNotFoundError:
-            self._gone.add(home)
-            return
-        if head.snapshot.table_id == home:
-            self._open(ctx, head)
-        else:
-            self._gone.add(home)
+        with contextlib.suppress(TableNotFoundError):
+            if (head := ctx.open()).snapshot.table_id == home:
+                self._open(ctx, head)
+                return
+        self._gone.add(home)
 
     def _snapshots(self) -> dict[str, Snapshot]:
         return {table_id: head.snapshot for table_id, head in self.chosen.items()}
@@ -301,11 +285,8 @@ def check_places(stores: Sequence[Store]) -> None:
 
 def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
     """What the heads say of the key, as of now: committed in all tables, or a reuse; None: it is in
-    none of them. [MT13] [KY8]
-
-    The home is read last: a member that is committed by then is seen in its own table only after
-    the home.
-    """
+    none of them. [MT13] [KY8] The home is read last: a member that is committed by then is seen in
+    its own table only after the home."""
     if not any(part.key is not None for part in parts):
         return None
     found: dict[str, Outcome] = {}
@@ -314,14 +295,11 @@ def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
             found[part.table_id] = outcome
     if not found:
         return None
-    lacking = [part for part in parts if part.table_id not in found]
-    if lacking:
-        again = {}
-        for part in lacking:  # it may have been read before the decision
-            if (outcome := _key_found(part)) is None:
-                return _undone_alone(parts, part)
-            again[part.table_id] = outcome
-        found |= again
+    for part in [part for part in parts if part.table_id not in found]:
+        # it may have been read before the decision
+        if (outcome := _key_found(part)) is None:
+            return _undone_alone(parts, part)
+        found[part.table_id] = outcome
     return found if all(each.committed for each in found.values()) else _stopped(parts, found)
 
 
@@ -394,11 +372,8 @@ class _JointCommit:
             mine="wants to commit several tables",
             winner=f"others aborted {_ATTEMPTS} attempts, which took too long",
         )
-        job = self._home.change.job
-        return _stopped(
-            self._parts,
-            {self._home.table_id: Outcome(kind="conflict", job_id=job, conflict=conflict)},
-        )
+        failed = Outcome(kind="conflict", job_id=self._home.change.job, conflict=conflict)
+        return _stopped(self._parts, {self._home.table_id: failed})
 
     def _open_attempt(self, number: int) -> int:
         """The first attempt from this one on that the home does not record as aborted: all who
@@ -413,14 +388,10 @@ class _JointCommit:
 
     def _attempt(self, number: int) -> dict[str, Outcome] | None:
         """One attempt; None: others aborted it."""
-        attempt = attempt_id(self._home.change.job, number)
+        job, url, is_recoverable = self._home.change.job, self._home.url, self._is_recoverable
+        attempt = attempt_id(job, number)
         placed: dict[str, Outcome] = {}
-        member = Member(
-            home=self._home.url,
-            job=self._home.change.job,
-            attempt=number,
-            is_recoverable=self._is_recoverable,
-        )
+        member = Member(home=url, job=job, attempt=number, is_recoverable=is_recoverable)
         try:
             for part in self._members:
                 outcome = self._commit(part, member)
@@ -437,9 +408,8 @@ class _JointCommit:
             self._abort(attempt, placed)
             raise
         if _is_over(outcome, attempt):
-            LOG.info(
-                "%r: attempt %s was aborted by others; the next one begins", self._home.url, attempt
-            )
+            text = "%r: attempt %s was aborted by others; the next one begins"
+            LOG.info(text, self._home.url, attempt)
             return None
         if outcome.kind == "unknown":
             return self._unknown(outcome)
@@ -488,14 +458,9 @@ class _JointCommit:
         return found
 
     def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
-        return commit(
-            part.ctx,
-            part.head,
-            part.change,
-            committers=Committers.ANY_PROCESS,
-            is_signed=part.is_prepared,
-            part=role,
-        )
+        any_process, signed = Committers.ANY_PROCESS, part.is_prepared
+        ctx, head, change = part.ctx, part.head, part.change
+        return commit(ctx, head, change, committers=any_process, is_signed=signed, part=role)
 
     def _records(self, attempt: str, placed: dict[str, Outcome]) -> dict[str, JointRecord]:
         records = {}
@@ -523,18 +488,15 @@ class _JointCommit:
                 return by_key
         if outcome.kind == "unknown" and part is not self._home:
             others = "This call committed nothing" if self._is_shared else "Nothing was committed"
-            raise StoreError(
-                f"{part.url}: {outcome.reason}. {others} in any table; trying again is safe."
-            )
+            text = f"{outcome.reason}. {others} in any table; trying again is safe."
+            raise StoreError(f"{part.url}: {text}")
         return _stopped(self._parts, {part.table_id: outcome})
 
     def _unknown(self, outcome: Outcome) -> dict[str, Outcome]:
         """Nobody knows of any table: the home tells."""
         reason = f"{outcome.reason} (table {self._home.url}, which decides, job {outcome.job_id})"
-        return {
-            part.table_id: Outcome(kind="unknown", job_id=part.change.job, reason=reason)
-            for part in self._parts
-        }
+        jobs = {part.table_id: part.change.job for part in self._parts}
+        return {at: Outcome(kind="unknown", job_id=job, reason=reason) for at, job in jobs.items()}
 
     def _tell(self, attempt: str, placed: dict[str, Outcome]) -> None:
         """The decision counts: readers need not ask, and exports show it. [MT7] [EX2]"""

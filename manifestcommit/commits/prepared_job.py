@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from ..errors import TableNotFoundError, UsageError, VersionNotFoundError
 from ..format import codec, manifest_table, object_names
@@ -64,7 +65,10 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
     state, version = ctx.manifests.job(snapshot, change.job, runs=sent)
     if state is not None:
         return Outcome(kind=state, job_id=change.job, version=version)
-    done = _work_outcome(ctx, snapshot, change) if isinstance(change, Write) else None
+    done = None
+    if isinstance(change, Write):
+        record = find_key(ctx, snapshot, change.key) if change.key is not None else None
+        done = batch_outcome(snapshot, change) if record is None else key_outcome(change, record)
     # Behind the fence its own record may be gone: it may have committed, and others have gone on
     # from there.
     if done is not None and not (
@@ -73,9 +77,8 @@ def settled_outcome(ctx: TableContext, head: Head, change: Change, *, sent: bool
         return done
     if not is_fenced(snapshot, change):
         return None
-    return (
-        fenced_outcome(ctx, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
-    )
+    fenced = Outcome(kind="fenced", job_id=change.job)
+    return fenced_outcome(ctx, head, change.job) if sent else fenced
 
 
 def is_fenced(snapshot: Snapshot, change: Change) -> bool:
@@ -84,13 +87,6 @@ def is_fenced(snapshot: Snapshot, change: Change) -> bool:
         birth_of(job) < snapshot.fence
         for job in _jobs_listed(change, (snapshot.table_id, *snapshot.cloned))
     )
-
-
-def _work_outcome(ctx: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
-    record = find_key(ctx, snapshot, change.key) if change.key is not None else None
-    if record is not None:
-        return key_outcome(change, record)
-    return batch_outcome(snapshot, change) if change.stream is not None else None
 
 
 def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
@@ -110,25 +106,16 @@ def fenced_outcome(ctx: TableContext, head: Head, job: str) -> Outcome:
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.
     newest = newest_above(ctx.store, head.version, head)
-    if (
-        newest is None
-        or newest.snapshot.table_id != head.snapshot.table_id
-        or newest.snapshot.expired > since
-    ):
-        return Outcome(
-            kind="unknown",
-            job_id=job,
-            reason=f"versions from {since} on, which may carry it, expired while they were read",
-        )
+    table_id = head.snapshot.table_id
+    if newest is None or newest.snapshot.table_id != table_id or newest.snapshot.expired > since:
+        reason = f"versions from {since} on, which may carry it, expired while they were read"
+        return Outcome(kind="unknown", job_id=job, reason=reason)
     return Outcome(kind="fenced" if carrier is None else "committed", job_id=job, version=carrier)
 
 
 def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
     """The outcome of a job that holds no work, since its key was committed when it began: what the
-    newest head says of the key. [KY8]
-
-    head: one that was read before.
-    """
+    newest head says of the key. [KY8] head: one that was read before."""
     newest = newest_above(ctx.store, head.version, head)
     if newest is None:
         raise removed(ctx, head, None)
@@ -141,11 +128,8 @@ def found_outcome(ctx: TableContext, head: Head, change: Write) -> Outcome:
         "the table does not record that key any more: a rewind or a rollback undid its work, or "
         "gc forgot the key"
     )
-    return Outcome(
-        kind="conflict",
-        job_id=change.job,
-        conflict=Conflict(rule="key_is_gone", mine=mine, winner=winner),
-    )
+    conflict = Conflict(rule="key_is_gone", mine=mine, winner=winner)
+    return Outcome(kind="conflict", job_id=change.job, conflict=conflict)
 
 
 def key_outcome(change: Write, record: KeyRecord) -> Outcome:
@@ -153,53 +137,50 @@ def key_outcome(change: Write, record: KeyRecord) -> Outcome:
     if is_declared(record.digest, change.declared):
         return Outcome(kind="already_committed", job_id=change.job, version=record.version)
     reason = (
-        f"the key {change.key!r} was committed at version {record.version} with another "
-        "declaration (mode, partitions, watermark ranges or "
-        "fingerprint differ); nothing was committed now. Use the same declaration for a "
-        "rerun, or none at all: put all of a block's work below `if not job.already_committed:`, "
-        "or call skip() of a transaction. Use another key for other work."
+        f"the key {change.key!r} was committed at version {record.version} with another declaration"
+        " (mode, partitions, watermark ranges or fingerprint differ); nothing was committed now. "
+        "Use the same declaration for a rerun, or none at all: put all of a block's work below `if "
+        "not job.already_committed:`, or call skip() of a transaction. Use another key for other "
+        "work."
     )
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
 
 def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
-    """What the table's record of a query says of this batch; None: it may commit. [KY6]"""
-    assert change.stream is not None
+    """What the table's record of a query says of this batch; None: it is none, or may commit.
+    [KY6]"""
+    if change.stream is None:
+        return None
     record = record_of(snapshot.streams, change.stream)
     verdict = judge(record, change.stream)
     if record is None or verdict in ("next", "gap"):
         return None
+    job, version, mine = change.job, record.version, change.stream
     if verdict == "done":
-        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
-    mine = change.stream
+        return Outcome(kind="already_committed", job_id=job, version=version)
     if verdict == "behind":
         reason = (
-            f"the table holds {held(record)} of query {record.query} (version "
-            f"{record.version}), and this is batch "
-            f"{mine.batch}: its checkpoint is older than the table, such as one restored "
-            "from a backup, or another driver has gone on with "
-            "it. Nothing was committed now. Start a new query, with a new checkpoint and "
-            "key, from the table's current state."
+            f"the table holds {held(record)} of query {record.query} (version {version}), and this "
+            f"is batch {mine.batch}: its checkpoint is older than the table, such as one restored "
+            "from a backup, or another driver has gone on with it. Nothing was committed now. "
+            "Start a new query, with a new checkpoint and key, from the table's current state."
         )
-        return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
-    reason = (
-        f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} "
-        f"(version {record.version}), and "
-        f"this is batch {mine.batch} of query {mine.query}: another query, or the same one "
-        "without its checkpoint. Nothing was committed "
-        "now. Start it with the old checkpoint, or, if its input is not in the table yet, "
-        "under another key."
-    )
-    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+    else:
+        reason = (
+            f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} "
+            f"(version {version}), and this is batch {mine.batch} of query {mine.query}: another "
+            "query, or the same one without its checkpoint. Nothing was committed now. Start it "
+            "with the old checkpoint, or, if its input is not in the table yet, under another key."
+        )
+    return Outcome(kind="key_reused", job_id=job, version=version, reason=reason)
 
 
 def check_table(ctx: TableContext, snapshot: Snapshot, job: str) -> None:
     """A job commits to its own table only. [LY10]"""
     if object_names.parse_job_id(job).table_id != snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {ctx.store.url} was removed and another one is there now; "
-            "nothing of this job "
-            "was committed. Run it again."
+            f"the table at {ctx.store.url} was removed and another one is there now; nothing of "
+            "this job was committed. Run it again."
         )
 
 
@@ -208,52 +189,17 @@ def birth_of(job: str) -> int:
 
 
 def _jobs_listed(change: Change, own: Sequence[str]) -> list[str]:
-    """The jobs that wrote what the change newly lists: adopted work may be older than the job, and
-    so may a file that was in the table before, which gc takes by the job in its name whichever
-    job lists it. [CM2] [GC5]"""
+    """The other jobs that wrote what the change newly lists: adopted work may be older than the
+    job, and so may a file that was in the table before, which gc takes by the job in its name
+    whichever job lists it. [CM2] [GC5]"""
     if not isinstance(change, Write):
         return []
-    jobs = [entry.job for entry in change.add]
+    mine = change.job
+    others = [each for each in change.add if each.job != mine or mine not in each.path]
+    jobs = [entry.job for entry in others]
     jobs += [object_names.job_of_manifest(ref.path) for ref in change.add_manifests]
-    writers = [object_names.writer_of(entry.path, own) for entry in change.add]
+    writers = [object_names.writer_of(entry.path, own) for entry in others]
     return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
-
-
-# The version of its own table that a job's rows were read from: with its successors an overwrite
-# is compared.
-
-
-class BasedOn:
-    """said: what the caller says, from 1 on, in place of all that the data says. [CF17]"""
-
-    def __init__(self, said: int | None = None) -> None:
-        self._said = said
-        self._marks: list[str] = []
-        self._appends = False
-
-    def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data that is written says. appends: an append, too, has read all rows. [SP41]"""
-        self._marks += marks
-        self._appends |= appends
-
-    def version(self, head: Head | None, url: str) -> int | None:
-        """The version; None: unknown. VersionNotFoundError where the caller's does not exist."""
-        if self._said is None:
-            if head is None or not self._marks:
-                return None
-            return lowest_version(self._marks, head.snapshot.table_id, url)
-        if head is None or self._said > head.version:
-            newest = "" if head is None else f"the table's newest version is {head.version}"
-            raise VersionNotFoundError(
-                f"{url}: this write is based on version {self._said}, but "
-                f"{newest or 'there is no table'}. Nothing was done."
-            )
-        return self._said
-
-    def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
-        """What an append of this data has read: the whole table, where it is rows of the table that
-        Spark does not say more of."""
-        return ({},) if version is not None and self._said is None and self._appends else ()
 
 
 def below(
@@ -289,31 +235,26 @@ class Spiller:
             return change  # the paths of foreign files stay where the rules look for live ones
         entries = sorted(change.add, key=lambda entry: entry.path)
         size = self._budgets.manifest_entries
-        references = [
-            self._put(entries[at : at + size], change) for at in range(0, len(entries), size)
-        ]
-        return msgspec.structs.replace(
-            change, add=(), add_manifests=(*change.add_manifests, *references)
-        )
+        starts = range(0, len(entries), size)
+        refs = [self._put(entries[at : at + size], change) for at in starts]
+        return replace(change, add=(), add_manifests=(*change.add_manifests, *refs))
 
     def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
         """The snapshot with everything that is over its budget spilled, and a bounded number of
-        manifests merged. [CM12]
-
-        merge: manifests that are merged instead, as far as they are still listed. [GC11]
-        """
+        manifests merged. [CM12] merge: manifests that are merged instead, as far as they are still
+        listed. [GC11]"""
         if inlined_overflow(snapshot, self._budgets):
             snapshot = self._spill_entries(snapshot)
         if len(snapshot.keys) > self._budgets.inline_keys:
             snapshot = self._spill_keys(snapshot)
         if len(snapshot.recent_jobs) > self._budgets.inline_jobs:
             snapshot = self._spill_jobs(snapshot)
-        if removed_overflow(snapshot, self._budgets):
+        if snapshot.removed and removed_overflow(snapshot, self._budgets):
             snapshot = self._spill_removed(snapshot)
         if merge:
             group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
             return self._merge_manifests(snapshot, group) if group else snapshot
-        for group in manifests_to_merge(snapshot, self._budgets):
+        for group in manifests_to_merge(snapshot, self._budgets) if snapshot.manifests else ():
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
@@ -324,8 +265,8 @@ class Spiller:
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
         ref = self._put(snapshot.added, snapshot)
-        stamped = msgspec.structs.replace(ref, added=snapshot.version)
-        return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
+        stamped = replace(ref, added=snapshot.version)
+        return replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
 
     def _spill_keys(self, snapshot: Snapshot) -> Snapshot:
         names = sorted(snapshot.keys)
@@ -335,31 +276,25 @@ class Spiller:
             "digest": pa.array([snapshot.keys[name].digest for name in names], pa.string()),
         }
         runs = (*snapshot.key_runs, self._put_run(columns))
-        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
+        return replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
 
     def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
         # The newest stay inline: they are what a stalled writer asks the head for.
         carried = {commit.job for commit in snapshot.commits}
         own = {job: version for job, version in snapshot.recent_jobs.items() if job in carried}
         names = sorted(snapshot.recent_jobs.keys() - own.keys())
-        columns = {
-            "job": pa.array(names, pa.string()),
-            "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
-        }
+        versions = pa.array([snapshot.recent_jobs[name] for name in names], pa.int64())
+        columns = {"job": pa.array(names, pa.string()), "version": versions}
         runs = (*snapshot.job_runs, self._put_run(columns))
-        return msgspec.structs.replace(
-            snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN)
-        )
+        return replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN))
 
     def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
         united = self._ctx.manifests.removed(snapshot)
         live = {ref.path for ref in snapshot.manifests}
         names = sorted(path for path in united if path in live)
-        columns = {
-            "path": pa.array(names, pa.string()),
-            "bitmap": pa.array([encode(united[name]) for name in names], pa.string()),
-        }
-        return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
+        bitmaps = pa.array([encode(united[name]) for name in names], pa.string())
+        columns = {"path": pa.array(names, pa.string()), "bitmap": bitmaps}
+        return replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
         return put_run(self._ctx.store, columns, job=self._job, env=self._ctx.env)
@@ -372,9 +307,8 @@ class Spiller:
         together = pa.concat_tables(tables)
         if kind is KEY_RUN:
             together = newest_records(together)
-        merged = self._put_run(
-            {name: together.column(name).combine_chunks() for name in kind.names}
-        )
+        columns = {name: together.column(name).combine_chunks() for name in kind.names}
+        merged = self._put_run(columns)
         return (*(run for run in runs if run not in group), merged)
 
     def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
@@ -387,19 +321,16 @@ class Spiller:
         paths = {ref.path for ref in group}
         kept = tuple(ref for ref in snapshot.manifests if ref.path not in paths)
         bitmaps = {path: text for path, text in snapshot.removed.items() if path not in paths}
-        stamped = msgspec.structs.replace(merged, added=snapshot.version)
+        stamped = replace(merged, added=snapshot.version)
         # Runs go with the last manifest of which they tell something.
         runs = snapshot.removed_runs if any(ref.path in removed for ref in kept) else ()
-        return msgspec.structs.replace(
-            snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs
-        )
+        return replace(snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs)
 
     def _merge(
         self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]
     ) -> ManifestRef:
-        tables = [
-            self._ctx.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group
-        ]
+        live = self._ctx.manifests.live
+        tables = [live(ref, snapshot, removed.get(ref.path, 0)) for ref in group]
         return self._put(manifest_table.unite(tables, snapshot), snapshot)
 
 
@@ -432,9 +363,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version after `head`, as this member."""
-        return as_member(
-            snapshot, home=self.home, job=self.job, attempt=self.attempt, base=last_state(head)
-        )
+        home, job, number = self.home, self.job, self.attempt
+        return as_member(snapshot, home=home, job=job, attempt=number, base=last_state(head))
 
     def is_placed(self, newest: Snapshot) -> bool:
         """Whether this object is this very member already, by any process. [MT3]"""
@@ -476,7 +406,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version, which no reader compares with that home."""
-        return msgspec.structs.replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
+        return replace(snapshot, homes=merged(snapshot.homes, {self.home: None}))
 
 
 Part = Member | Decision | Settlement
@@ -484,10 +414,8 @@ Part = Member | Decision | Settlement
 
 def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -> bytes:
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
-    JobFencedError where it cannot commit any more. [AB3] [CM2]
-
-    head: the version at which the job began, or a later one. A list, and one request for every
-    65,536 files of more than some hundred.
+    JobFencedError where it cannot commit any more. [AB3] [CM2] head: the version at which the job
+    began, or a later one. A list, and one request for every 65,536 files of more than some hundred.
     """
     began_us = ctx.env.now_us()
     newest = newest_above(ctx.store, head.version, head)
@@ -495,18 +423,19 @@ def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -
         raise fenced_error(ctx.store.url, change.job)
     signed = ctx.signed(change, head.snapshot.properties)
     staged = Spiller(ctx, change.job).stage(signed)
-    summary = msgspec.structs.replace(
-        staged.summary, prepare_s=max(0, ctx.env.now_us() - began_us) / 1e6
-    )
-    staged = msgspec.structs.replace(staged, summary=summary)
-    prepared = Prepared(
+    prepare_s = max(0, ctx.env.now_us() - began_us) / 1e6
+    staged = replace(staged, summary=replace(staged.summary, prepare_s=prepare_s))
+    return codec.encode_prepared(prepared_now(ctx, staged, done))
+
+
+def prepared_now(ctx: TableContext, change: Write, done: KeyRecord | None = None) -> Prepared:
+    return Prepared(
         format_version=FORMAT_VERSION,
-        change=staged,
+        change=change,
         done=done,
         prepared_at=ctx.env.now_us(),
         writer=ctx.writer,
     )
-    return codec.encode_prepared(prepared)
 
 
 def put_prepared(ctx: TableContext, job: str, sealed: bytes) -> None:
@@ -569,7 +498,7 @@ def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
         return change
     ids = [each.table_id for each in together]
     declared = joint_declaration(change.declared or "", ids)
-    return msgspec.structs.replace(change, declared=declared, together=tuple(together))
+    return replace(change, declared=declared, together=tuple(together))
 
 
 class JointUnit:
@@ -578,8 +507,11 @@ class JointUnit:
 
     operation: str
 
-    def __init__(self, ctx: TableContext) -> None:
+    def __init__(self, ctx: TableContext, based_on: int | None = None) -> None:
+        """based_on: the version that its rows were read from, as the caller says, in place of all
+        that the rows say. [CF17]"""
         self.ctx, self.job_id, self.url = ctx, "", ctx.store.url
+        self.based_on, self.marks = based_on, list[str]()  # marks: what the rows say
         self.key_record: KeyRecord | None = None  # of its key, if an earlier run has committed it
         self.is_declared = True  # False: a rerun that declares no more than was said when it began
         self.ledger = WriteTotals(ctx.tally)
@@ -615,8 +547,24 @@ class JointUnit:
             return self.meter.ended
         return self.measure().metrics("running")
 
+    def read_at(self, head: Head | None) -> int | None:
+        """The version of its own table that its rows were read from, with whose successors they are
+        compared; None: unknown. VersionNotFoundError where the caller's does not exist. [CF17]"""
+        said = self.based_on
+        if said is None:
+            if head is None or not self.marks:
+                return None
+            return lowest_version(self.marks, head.snapshot.table_id, self.url)
+        if head is None or said > head.version:
+            newest = "" if head is None else f"the table's newest version is {head.version}"
+            raise VersionNotFoundError(
+                f"{self.url}: this write is based on version {said}, but "
+                f"{newest or 'there is no table'}. Nothing was done."
+            )
+        return said
+
     def measure(self, phase: Phase = "both") -> Meter:
-        summary = self.ledger.summary(self.tasks)
+        summary = self.ledger.summary(self.tasks, self.entries, self.manifests)
         return Meter(self.ctx.tally, self.job_id, self.operation, summary, phase)
 
     def takes(self) -> tuple[Schema | None, tuple[int, ...] | None]:
@@ -633,14 +581,11 @@ class JointUnit:
         intake: InputTotals | None = None,
     ) -> None:
         """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
-        of a manifest is held. [SP2] [CM26]
-
-        touched: the partitions of what is in the manifests; left out, they are looked for there.
-        intake: what the tasks were handed.
-        """
-        (schema, partition_by), files = self.takes(), list(entries)
-        self.ledger.take(files, manifests, intake)
-        self.entries += files
+        of a manifest is held. [SP2] [CM26] touched: the partitions of what is in the manifests;
+        left out, they are looked for there. intake: what the tasks were handed."""
+        schema, partition_by = self.takes()
+        self.ledger.take(intake)
+        self.entries += entries
         self.manifests += manifests
         if (touched or manifests) and schema is not None and partition_by is not None:
             shape = Partitioned(schema, partition_by)
@@ -650,6 +595,8 @@ class JointUnit:
 
     def touches(self, partition_by: tuple[int, ...]) -> tuple[PartitionPattern, ...]:
         """The partitions of all that it has written."""
+        if not partition_by:
+            return ({},) if self.entries or self.touched else ()
         own = (of_partition(partition_by, entry.partition) for entry in self.entries)
         return dedupe([*self.touched, *own])
 
@@ -713,15 +660,8 @@ class JobState(enum.Enum):
     ABORTED = "was aborted"
 
 
-class Act(enum.Enum):
-    """What is done with a job."""
-
-    WORK = "declare or write"
-    CHANGE = "change rows in place of what it would write"
-    COMMIT = "commit"
-    SEAL = "begin to prepare"
-    PREPARE = "prepare"
-    ABORT = "abort"
+# CHANGE: change rows in place of what it would write; SEAL: begin to prepare
+Act = enum.Enum("Act", "WORK CHANGE COMMIT SEAL PREPARE ABORT")
 
 
 # what is not here, the job does not allow

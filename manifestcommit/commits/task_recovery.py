@@ -35,11 +35,9 @@ _FETCHERS = 16  # there may be thousands of tasks
 
 
 class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """One write of a recoverable job, with a name that no other has: the same name is the same
-    rows in each of its tasks. [AB6]
-
-    It travels to tasks, as its plan does. name: 32 hex digits; tasks: how many there are.
-    """
+    """One write of a recoverable job, with a name that no other has: the same name is the same rows
+    in each of its tasks. [AB6] It travels to tasks, as its plan does. name: 32 hex digits; tasks:
+    how many there are."""
 
     plan: WritePlan
     name: str
@@ -48,32 +46,25 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self, store: Store) -> dict[int, FinishedTask]:
         """The tasks whose files are there, of any attempt. A list, and a request for each. [AB6]"""
         prefix = object_names.tasks_prefix(self.plan.job, self.name)
-        names = {
-            info.name: task
-            for info in store.list(prefix)
-            if (task := object_names.parse_task(info.name, prefix)) is not None
-        }
+        listed = [info.name for info in store.list(prefix)]
+        tasks = {name: object_names.parse_task(name, prefix) for name in listed}
+        names = {name: task for name, task in tasks.items() if task is not None}
         objects = map_concurrently(store, partial(_read, store), list(names), limit=_FETCHERS)
         read = zip(names.values(), objects, strict=True)
-        found = {
-            task: self._decode(data, task)
-            for task, data in read
-            if data is not None and task < self.tasks
-        }
-        files = {
-            entry.path: entry.bytes for finished in found.values() for entry in finished.entries
-        }
-        files |= {ref.path: ref.bytes for finished in found.values() for ref in finished.manifests}
+        present = ((task, data) for task, data in read if data is not None and task < self.tasks)
+        found = {task: self._decode(data, task) for task, data in present}
+        files = {entry.path: entry.bytes for done in found.values() for entry in done.entries}
+        files |= {ref.path: ref.bytes for done in found.values() for ref in done.manifests}
         are_there = map_concurrently(
             store, lambda path: _is_there(store, path, files[path]), list(files), limit=_FETCHERS
         )
         for path, is_there in zip(files, are_there, strict=True):
             if not is_there:
+                url, job = store.url, self.plan.job
                 raise StoreError(
-                    f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} "
-                    "finished, is gone: something else removed "
-                    f"it. Nothing was committed. Abort that job, abort({store.url!r}, "
-                    f"{self.plan.job!r}), and run it again."
+                    f"{url}/{path}, which an earlier attempt of job {job} finished, is gone: "
+                    "something else removed it. Nothing was committed. Abort that job, "
+                    f"abort({url!r}, {job!r}), and run it again."
                 )
         return found
 
@@ -97,19 +88,15 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
             bytes_read=None if intake is None else intake.bytes,
             writer=WRITER,
         )
-        name, data = (
-            object_names.task_name(self.plan.job, self.name, task),
-            codec.encode_task(finished),
-        )
+        name = object_names.task_name(self.plan.job, self.name, task)
+        data = codec.encode_task(finished)
         for _ in range(STARTS):
             if create(store, name, data, env):
                 return finished
             if (winner := _read(store, name)) is not None:
                 return self._decode(winner, task)
-        raise StoreError(
-            f"{store.url}/{name} is taken and gone, again and again. Nothing was committed; run "
-            "the job again."
-        )
+        advice = "Nothing was committed; run the job again."
+        raise StoreError(f"{store.url}/{name} is taken and gone, again and again. {advice}")
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = object_names.task_name(self.plan.job, self.name, task)
@@ -129,10 +116,8 @@ class Recovery:
 
     def __init__(self, ctx: TableContext, key: str | None, fingerprint: str | None) -> None:
         if key is None:
-            raise UsageError(
-                "recoverable=True needs a key: by it a rerun finds what an earlier run of "
-                "the same work has finished"
-            )
+            why = "by it a rerun finds what an earlier run of the same work has finished"
+            raise UsageError(f"recoverable=True needs a key: {why}")
         if fingerprint is None:
             raise UsageError(
                 "recoverable=True needs a fingerprint: a text that names all that decides the "
@@ -146,25 +131,16 @@ class Recovery:
 
     def find(self, snapshot: Snapshot) -> str | None:
         """The attempt at this key that a rerun goes on with: neither settled, fenced nor prepared,
-        the youngest; None: there is none.
-
-        None that began before the key, or any source, was set back: it could not commit what it has
-        been set back to. [WM6] [KY7]
-
-        One list of the marks of this key, and one more for each attempt that is looked into. [AB6]
-        """
+        the youngest; None: there is none. None that began before the key, or any source, was set
+        back: it could not commit what it has been set back to. [WM6] [KY7] One list of the marks of
+        this key, and one more for each attempt that is looked into. [AB6]"""
         store = self._ctx.store
-        marked = [
-            object_names.job_of_handed(info.name)
-            for info in store.list(object_names.key_marks_prefix(self._key))
-        ]
+        marks = store.list(object_names.key_marks_prefix(self._key))
         lowest = max(dropped_at(self._ctx, snapshot, self._key), *snapshot.set_back.values(), 0)
-        births = (
-            (birth, job)
-            for job in marked
-            if (birth := _birth(job, snapshot)) is not None and birth >= lowest
-        )
-        for _, job in sorted(births, reverse=True):
+        jobs = [object_names.job_of_handed(info.name) for info in marks]
+        births = ((_birth(job, snapshot), job) for job in jobs)
+        young = [(birth, job) for birth, job in births if birth is not None and birth >= lowest]
+        for _, job in sorted(young, reverse=True):
             if self._ctx.manifests.job(snapshot, job)[0] is None and not any(
                 store.list(object_names.prepared_name(job))
             ):
@@ -191,9 +167,8 @@ class Recovery:
         """The write that was planned last. same: what is equal in two runs only if each task has
         the same rows in both. [AB6]"""
         how = {**msgspec.to_builtins(plan, str_keys=True), "url": None, "shared": None}
-        return TaskCheckpoints(
-            plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32]
-        )
+        name = _digest([self._write, how, tasks, same])[:32]
+        return TaskCheckpoints(plan=plan, tasks=tasks, name=name)
 
     def judged(self, change: Write, outcome: Outcome) -> Outcome:
         """The outcome, where another driver may have committed under the same id, and what follows
@@ -209,9 +184,8 @@ class Recovery:
         if record is None or (record.digest == change.declared and is_mine):
             return outcome
         told = key_outcome(change, record)
-        return msgspec.structs.replace(
-            outcome, kind=told.kind, version=told.version, reason=told.reason
-        )
+        said = {"kind": told.kind, "version": told.version, "reason": told.reason}
+        return msgspec.structs.replace(outcome, **said)
 
     def forget_if_final(self, outcome: Outcome) -> None:
         """Let no rerun go on with a job whose conflict follows from its birth: that stays what it
@@ -222,26 +196,21 @@ class Recovery:
         try:
             self._ctx.store.delete([object_names.key_mark_name(job, self._key)])
         except StoreError as error:
-            LOG.warning(
-                "the mark of job %s could not be removed, so that a rerun will go on with it: %s",
-                job,
-                error,
-            )
+            text = "the mark of job %s could not be removed, so that a rerun will go on with it: %s"
+            LOG.warning(text, job, error)
 
 
 def is_recoverable(ctx: TableContext, job: str) -> bool:
     """Whether a rerun may go on with this job. One list of all marks. [AB4] [AB6]"""
-    return any(
-        object_names.job_of_handed(info.name) == job for info in ctx.store.list(object_names.MARKS)
-    )
+    marks = ctx.store.list(object_names.MARKS)
+    return any(object_names.job_of_handed(info.name) == job for info in marks)
 
 
 def _birth(job: str, snapshot: Snapshot) -> int | None:
     """The birth of a job that can still commit here; None: it cannot, or it is not a job."""
-    try:
-        name = object_names.parse_job_id(job)
-    except ValueError:
+    if not object_names.is_job_id(job):
         return None
+    name = object_names.parse_job_id(job)
     is_near = snapshot.fence <= name.birth <= snapshot.version
     return name.birth if is_near and name.table_id == snapshot.table_id else None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -26,12 +26,19 @@ from ..log.table_context import TableContext, find_job_at
 from ..log.version_chain import Head, newest_above, read_object
 from ..protocol.conflict import is_readable
 from ..protocol.joint_outcome import share_of
-from ..runtime.outcome import Meter, Outcome, error_of
+from ..runtime.outcome import Meter, Outcome, committed_or_raise
 from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
 from .joint_commit import commit_declared, ordered_parts
-from .prepared_job import TablePart, done_at, fenced_outcome, found_outcome, read_prepared
+from .prepared_job import (
+    TablePart,
+    birth_of,
+    done_at,
+    fenced_outcome,
+    found_outcome,
+    read_prepared,
+)
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time, and the jobs that have left
@@ -74,10 +81,8 @@ class JobInfo(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 def is_published(ctx: TableContext, job: str) -> bool:
     """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
-    return any(
-        info.name == object_names.intent_name(job)
-        for info in ctx.store.list(object_names.intent_name(job))
-    )
+    name = object_names.intent_name(job)
+    return any(info.name == name for info in ctx.store.list(name))
 
 
 def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
@@ -92,39 +97,29 @@ def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
         found.setdefault(object_names.job_of_handed(info.name), []).append(info)
     for info in ctx.store.list(object_names.INTENTS):
         found.setdefault(info.name.removeprefix(object_names.INTENTS), []).append(info)
-    known = []
-    for job, objects in found.items():
-        try:
-            name = object_names.parse_job_id(job)
-        except ValueError:
-            continue  # not one of ours
+    ours = filter(object_names.is_job_id, found)
+    known = [(object_names.parse_job_id(job), job) for job in ours]
+    for name, job in sorted(known, key=lambda each: (each[0].birth, each[1])):
         if name.table_id == head.snapshot.table_id:
-            known.append((name.birth, job, objects))
-    for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        yield _info(ctx, head, job, birth, objects, is_read)
+            yield _info(ctx, head, job, found[job], is_read)
 
 
 def _info(
-    ctx: TableContext,
-    head: Head,
-    job: str,
-    birth: int,
-    objects: Sequence[ObjectInfo],
-    is_read: bool,
+    ctx: TableContext, head: Head, job: str, objects: Sequence[ObjectInfo], is_read: bool
 ) -> JobInfo:
     names = {info.name for info in objects}
     state: State | None
     state, version = ctx.manifests.job(head.snapshot, job)
-    if state is None and birth < head.snapshot.fence:
+    prepared, is_prepared = None, object_names.prepared_name(job) in names
+    if state is None and birth_of(job) < head.snapshot.fence:
         state = "fenced"
-    elif state is None and object_names.prepared_name(job) in names:
+    elif state is None and is_prepared:
         state = "prepared"
     elif state is None:
         state = "published" if object_names.intent_name(job) in names else "running"
-    prepared = None
     if is_read and state in ("prepared", "fenced"):
         with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
-            if object_names.prepared_name(job) in names:
+            if is_prepared:
                 prepared = read_prepared(ctx, job)
             state, version = _decision(ctx, head, job, prepared) or (state, version)
     return JobInfo(
@@ -148,7 +143,7 @@ def _decision(
     said = None if home is None or prepared is None else _decided_by(ctx, home, prepared)
     if said is not None and said.kind in ("committed", "aborted", "fenced"):
         return said.kind, said.version
-    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+    if birth_of(job) < head.snapshot.fence:
         found = fenced_outcome(ctx, head, job)
         if found.kind == "unknown":
             return "forgotten", None
@@ -297,18 +292,15 @@ def commit_prepared(
 
 def give_up(ctx: TableContext, job: str) -> Outcome:
     """Commit that a prepared, published or recoverable job never commits, or learn that it has.
-    Nothing is deleted. [AB1] [AB4] [CM21]
-
-    The outcome is of the job: aborted, or committed at a version; fenced, where it never committed
-    and cannot any more.
-    """
+    Nothing is deleted. [AB1] [AB4] [CM21] The outcome is of the job: aborted, or committed at a
+    version; fenced, where it never committed and cannot any more."""
     head = _open(ctx, job)
     if (settled := _settled(ctx, head, job)) is not None:
         return settled
     prepared = read_prepared(ctx, job)
     if prepared is not None and prepared.change.together:
         return abort_prepared_together(ctx, prepared)
-    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+    if birth_of(job) < head.snapshot.fence:
         return fenced_outcome(ctx, head, job)
     if prepared is None and not is_recoverable(ctx, job) and not is_published(ctx, job):
         return _missing(ctx, job)
@@ -334,7 +326,7 @@ def _recorded(ctx: TableContext, head: Head, job: str) -> Outcome | None:
     """What the head records of the job, or the history where it is fenced; None: it is neither."""
     if (settled := _settled(ctx, head, job)) is not None:
         return settled
-    is_fenced = object_names.parse_job_id(job).birth < head.snapshot.fence
+    is_fenced = birth_of(job) < head.snapshot.fence
     return fenced_outcome(ctx, head, job) if is_fenced else None
 
 
@@ -351,22 +343,20 @@ def _missing(ctx: TableContext, job: str) -> Outcome:
 
 # Jobs of several tables, prepared together: any process commits or aborts all. [MT11]
 
+_Opened: TypeAlias = tuple[TableContext, Head]
+
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
     """What each of these jobs says when they are prepared, the home's first; UsageError where they
     cannot be committed together. [MT2] [MT11]"""
-    return tuple(
-        TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
-        for part in ordered_parts(parts)
-    )
+    jobs = [(part.url, part.table_id, part.change.job) for part in ordered_parts(parts)]
+    return tuple(TogetherJob(root=url, table_id=id, job=job) for url, id, job in jobs)
 
 
 def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) -> Outcome:
-    """Commit a prepared job with all that it was prepared with; its own outcome. [MT11]
-
-    A conflict leaves all of them prepared: where it is that of another table, it is raised as that
-    table's error. Where one of them is missing or fenced, all are aborted.
-    """
+    """Commit a prepared job with all that it was prepared with; its own outcome. [MT11] A conflict
+    leaves all of them prepared: where it is that of another table, it is raised as that table's
+    error. Where one of them is missing or fenced, all are aborted."""
     job = prepared.change.job
     home = _home_of(ctx, prepared, head)
     if home is None:
@@ -391,11 +381,8 @@ def commit_prepared_together(ctx: TableContext, head: Head, prepared: Prepared) 
 
 def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     """Commit that a prepared job, and all that it was prepared with, never commit, or learn that
-    they have: the home decides. [MT11] [AB4]
-
-    Where the home is gone, it decides no more: this table records that its own job was aborted,
-    without which no other commits.
-    """
+    they have: the home decides. [MT11] [AB4] Where the home is gone, it decides no more: this table
+    records that its own job was aborted, without which no other commits."""
     home = _home_of(ctx, prepared)
     if home is None:
         return record_abort(ctx, prepared.change.job)
@@ -404,9 +391,7 @@ def abort_prepared_together(ctx: TableContext, prepared: Prepared) -> Outcome:
     )
 
 
-def _decided_by(
-    ctx: TableContext, home: tuple[TableContext, Head], prepared: Prepared
-) -> Outcome | None:
+def _decided_by(ctx: TableContext, home: _Opened, prepared: Prepared) -> Outcome | None:
     """The outcome of a job as the home has decided; None: it has not."""
     at, head = home
     found = _recorded(at, head, prepared.change.together[0].job)
@@ -437,19 +422,13 @@ def _own_or_error(
 ) -> Outcome:
     """The outcome of one table, where it is not only that another table did not commit."""
     own = outcomes[table_id]
-    if own.kind != "aborted":
-        return own
-    for part in parts:
+    for part in parts if own.kind == "aborted" else ():
         if outcomes[part.table_id].kind != "aborted":
-            error = error_of(outcomes[part.table_id], part.url)
-            assert error is not None
-            raise error
+            committed_or_raise(outcomes[part.table_id], part.url)
     return own
 
 
-def _home_of(
-    ctx: TableContext, prepared: Prepared, head: Head | None = None
-) -> tuple[TableContext, Head] | None:
+def _home_of(ctx: TableContext, prepared: Prepared, head: Head | None = None) -> _Opened | None:
     """The table that decides. head: that of this one, where it was opened just now."""
     home = prepared.change.together[0]
     if head is not None and home.job == prepared.change.job:
@@ -457,9 +436,7 @@ def _home_of(
     return _partner(ctx, prepared, home)
 
 
-def _partner(
-    ctx: TableContext, prepared: Prepared, table: TogetherJob
-) -> tuple[TableContext, Head] | None:
+def _partner(ctx: TableContext, prepared: Prepared, table: TogetherJob) -> _Opened | None:
     """One of the tables, as of now; None: it was removed. Three requests. [SE2]"""
     store = store_beside(ctx.store, table.root)
     if store is None:
@@ -478,7 +455,7 @@ def _partner(
 
 
 def _gathered(
-    ctx: TableContext, head: Head, home: tuple[TableContext, Head], prepared: Prepared
+    ctx: TableContext, head: Head, home: _Opened, prepared: Prepared
 ) -> list[TablePart] | None:
     """The parts of all tables, the home's first; None: one of them is not prepared, or not any
     more. A get for each, and three requests for each that is not open yet."""
@@ -487,23 +464,17 @@ def _gathered(
     parts = []
     for each in together:
         found = opened.get(each.job) or _partner(ctx, prepared, each)
-        other = None
-        if found is not None:
-            own = each.job == prepared.change.job
-            other = prepared if own else read_prepared(found[0], each.job)
-        if found is None or other is None:
+        if found is None:
             return None
-        if other.change.together != together:
+        (at, base), is_own = found, each.job == prepared.change.job
+        other = prepared if is_own else read_prepared(at, each.job)
+        if other is None:
+            return None
+        if (change := other.change).together != together:
             _refuse_partners(each, prepared)
-        parts.append(
-            TablePart(
-                ctx=found[0],
-                head=found[1],
-                change=other.change,
-                found=other.done is not None,
-                is_prepared=True,
-            )
-        )
+        is_done = other.done is not None
+        part = TablePart(ctx=at, head=base, change=change, found=is_done, is_prepared=True)
+        parts.append(part)
     if ordered_parts(parts)[0] is not parts[0]:
         _refuse_partners(together[0], prepared)
     return parts

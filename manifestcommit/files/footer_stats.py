@@ -51,18 +51,18 @@ def tracked_leaves(
 ) -> tuple[TrackedLeaf, ...]:
     """The table's first `limit` leaves below structs only, if a file has them. columns: of the
     file. [OB7]"""
-    positions = {column.path: column for column in columns if column.is_single}
+    by_path = {column.path: column for column in columns if column.is_single}
     return tuple(
         TrackedLeaf(
             id=leaf.id,
             path=leaf.path,
             type=leaf.type,
-            position=positions[leaf.path].position,
-            stored=positions[leaf.path].type,
+            position=column.position,
+            stored=column.type,
             bounded=leaf.type not in UNORDERED and not leaf.metadata.get(COLLATIONS),
         )
         for leaf in leaves(schema)[: max(limit, 0)]
-        if leaf.path in positions
+        if (column := by_path.get(leaf.path)) is not None
     )
 
 
@@ -124,10 +124,8 @@ def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, Flo
                 column = pc.struct_field(column, list(leaf.path[1:]))
             is_nan = pc.is_nan(column)
             nans = pc.sum(is_nan, min_count=0).as_py()
-            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column)
-            stats[leaf.id] = FloatStats(
-                column.null_count, nans, ends["min"].as_py(), ends["max"].as_py()
-            )
+            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column).as_py()
+            stats[leaf.id] = FloatStats(column.null_count, nans, ends["min"], ends["max"])
     return stats
 
 
@@ -140,52 +138,48 @@ def column_stats(
     stats = {}
     for leaf in leaves:
         if floats is not None and leaf.type in FLOATS:
-            kept = _counted([group[leaf.id] for group in floats], leaf.type)
+            counts = [group[leaf.id] for group in floats]
+            nulls, nans = sum(each.nulls for each in counts), sum(each.nans for each in counts)
+            kept = ColumnStats(nulls=nulls, nans=nans)
+            bounds = [end for each in counts for end in (each.min, each.max) if end is not None]
         else:
-            kept = _leaf_stats(
-                [group.column(leaf.position) for group in groups], leaf, metadata.created_by
-            )
+            chunks = [group.column(leaf.position) for group in groups]
+            kept, bounds = _leaf_stats(chunks, leaf, metadata.created_by)
+        if bounds:
+            kept = _with_bounds(kept, min(bounds), max(bounds), leaf.type)
         if kept != ColumnStats():
             stats[leaf.id] = kept
     return stats
 
 
-def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
-    kept = ColumnStats(
-        nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups)
-    )
-    low = [group.min for group in groups if group.min is not None]
-    high = [group.max for group in groups if group.max is not None]
-    return _with_bounds(kept, min(low), max(high), type) if low and high else kept
-
-
-def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None) -> ColumnStats:
+def _leaf_stats(
+    chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None
+) -> tuple[ColumnStats, list[Any]]:
+    """The number of nulls, and the least and greatest value of each row group, if all are known."""
     group_statistics = [chunk.statistics for chunk in chunks]
     nulls = [s.null_count if s is not None and s.has_null_count else None for s in group_statistics]
     kept = ColumnStats(nulls=None if None in nulls else sum(n for n in nulls if n is not None))
-    if not leaf.bounded:
-        return kept
     bounds: list[Any] = []
+    if not leaf.bounded:
+        return kept, bounds
     for chunk, statistics, null_count in zip(chunks, group_statistics, nulls, strict=True):
         if null_count is not None and null_count == chunk.num_values:
             continue  # this row group has no value for a bound to cover
         if statistics is None or not statistics.has_min_max:
-            return kept
+            return kept, []
         if not are_ordered(chunk.physical_type, leaf.stored, created_by):
-            return kept
+            return kept, []
         low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
         if low is None or high is None or low > high:
-            return kept
+            return kept, []
         bounds += (low, high)
-    return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
+    return kept, bounds
 
 
 def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
     """Whether a writer takes the least and greatest value of a column in the order of its values.
-
     Old ones compare INT96, and decimals that are stored as bytes, byte by byte. pyarrow itself
-    shows no such statistics of texts and unsigned numbers. [OB7]
-    """
+    shows no such statistics of texts and unsigned numbers. [OB7]"""
     if physical == "INT96":
         return False
     if not pa.types.is_decimal(stored) or physical not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
@@ -211,13 +205,9 @@ def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
         return raw if isinstance(raw, float) and not math.isnan(raw) else None
     if pa.types.is_integer(stored):
         # Parquet stores large unsigned numbers as negative ones.
-        return (
-            None
-            if pa.types.is_uint32(stored) or pa.types.is_uint64(stored)
-            else float(raw)
-            if type == "double"
-            else raw
-        )
+        if pa.types.is_uint32(stored) or pa.types.is_uint64(stored):
+            return None
+        return float(raw) if type == "double" else raw
     return raw if isinstance(raw, bool | int | bytes) else None
 
 
@@ -230,9 +220,8 @@ def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnSta
         if isinstance(low, float):
             # Parquet may record 0.0 where the rows hold -0.0, and vice versa.
             low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
-        return msgspec.structs.replace(
-            kept, min=values.encode(low, type), max=values.encode(high, type)
-        )
+        least, most = values.encode(low, type), values.encode(high, type)
+        return msgspec.structs.replace(kept, min=least, max=most)
     except (UsageError, UnicodeDecodeError):
         return kept  # another writer recorded statistics that are not values of the column's type
 
@@ -244,13 +233,8 @@ def _with_cut_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> Colum
         most = values.after_prefix(most) if type == "string" else _rounded_up_bytes(most)
     if type == "binary":
         least, most = values.encode(least, type), values.encode(most, type)
-    return msgspec.structs.replace(
-        kept,
-        min=least,
-        max=most,
-        min_cut=len(low) > BOUND_LENGTH,
-        max_cut=is_cut and most is not None,
-    )
+    cuts = {"min_cut": len(low) > BOUND_LENGTH, "max_cut": is_cut and most is not None}
+    return msgspec.structs.replace(kept, min=least, max=most, **cuts)
 
 
 def _rounded_up_bytes(prefix: bytes) -> bytes | None:

@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from ..errors import (
     CorruptMetadataError,
@@ -100,9 +101,8 @@ class _Judge:
                 answer = self._answer(footer, file_bytes)
             if answer is None:
                 self._end()
-                return (
-                    "pyarrow crashed, or did not come to an end, when it read it in another process"
-                )
+                how = "crashed, or did not come to an end"
+                return f"pyarrow {how}, when it read it in another process"
             return answer.decode("utf-8", "replace")
 
     def end(self) -> None:
@@ -179,10 +179,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 def footers_of(entries: pa.Table, url: str) -> dict[str, FooterRef]:
     """Path -> footer of each file of another program; CorruptMetadataError if an entry has none.
-    [AF3]
-
-    entries: as a manifest's table.
-    """
+    [AF3] entries: as a manifest's table."""
     foreign = entries.filter(entries.column("digest").is_null())
     found = dict(zip(foreign.column("path").to_pylist(), footers_in(foreign), strict=True))
     for path, footer in found.items():
@@ -209,19 +206,16 @@ def noted_footer(source: Any, file_bytes: int, footer: FooterRef) -> bytes:
 def same_footer(data: bytes, footer: FooterRef) -> bytes:
     """These bytes; `pa.ArrowInvalid` unless they are the footer that was noted. [AF3]"""
     if len(data) != footer.bytes or codec.digest(data) != footer.digest:
-        raise pa.ArrowInvalid(
-            "its Parquet footer is not the one that it had when it was added to the table"
-        )
+        text = "its Parquet footer is not the one that it had when it was added to the table"
+        raise pa.ArrowInvalid(text)
     return data
 
 
-def open_noted(
-    source: Any, file_bytes: int, footer: FooterRef | None, **options: Any
-) -> pq.ParquetFile:
-    """The data file in this seekable stream. footer: as its entry notes it; None: this project
-    wrote the file. options: as for pyarrow's `ParquetFile`. [AF3]"""
+def open_noted(source: Any, size: int, footer: FooterRef | None, **options: Any) -> pq.ParquetFile:
+    """The data file in this seekable stream. size: its bytes; footer: as its entry notes it; None:
+    this project wrote the file. options: as for pyarrow's `ParquetFile`. [AF3]"""
     if footer is not None:
-        options["metadata"] = metadata_of(noted_footer(source, file_bytes, footer))
+        options["metadata"] = metadata_of(noted_footer(source, size, footer))
         source.seek(0)
     return pq.ParquetFile(source, **options)
 
@@ -279,18 +273,15 @@ def inspect_file(
         check_path(path)
     except UnsafePathError as error:
         raise UsageError(str(error)) from error
-    name = f"{store.url}/{path}"
+    name, count = f"{store.url}/{path}", len(partition_by)
     gone = f"There is no file {name}. Nothing was added."
     with opened(store, path, gone, ". Nothing was added.") as (parquet, footer, size):
         _refuse_deletes(name, parquet, "Nothing was added")
         file = _Candidate(name, parquet, schema, partition_by)
         file.check_columns(unknown)
-        values_of = tuple(
-            file.partition_value(index, partition) for index in range(len(partition_by))
-        )
         return Entry(
             path=path,
-            partition=values_of,
+            partition=tuple(file.partition_value(at, partition) for at in range(count)),
             rows=file.rows,
             bytes=size,
             footer=footer,
@@ -322,9 +313,8 @@ def opened(
     except FileNotFoundError as error:
         raise UsageError(gone) from error
     except (pa.ArrowException, OSError) as error:  # Arrow reports a damaged footer as an OSError
-        raise UnreadableFileError(
-            f"{name} cannot be read as a Parquet file: {error}{outcome}"
-        ) from error
+        text = f"{name} cannot be read as a Parquet file: {error}{outcome}"
+        raise UnreadableFileError(text) from error
 
 
 _VARIANT_GROUP = re.compile(r" group .* \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
@@ -373,10 +363,8 @@ def read_facts(
     gone = f"{name} was removed while it was looked at. Nothing was adopted; run it again."
     with opened(store, info.name, gone) as (parquet, footer, size):
         if size != info.size_bytes:
-            raise UsageError(
-                f"{name} was replaced while it was looked at. Nothing was adopted; run "
-                "it again when no one writes there."
-            )
+            advice = "Nothing was adopted; run it again when no one writes there."
+            raise UsageError(f"{name} was replaced while it was looked at. {advice}")
         _refuse_deletes(name, parquet, "Nothing was adopted")
         try:
             schema = columns_of(parquet)
@@ -386,21 +374,16 @@ def read_facts(
         is_rewritten = rewrite and any(map(_has_nanoseconds, parquet.schema_arrow.types))
         if is_rewritten:
             count_fitting(name, _batches(parquet), schema)
-        inside = {
-            field.name: file.only_value(field)
-            for field in schema.fields
-            if field.name in partition_names
-            and file.rows
-            and isinstance(field.type, str)
-            and not is_rewritten
-        }
+        fields = [] if is_rewritten or not file.rows else schema.fields
+        plain = [field for field in fields if isinstance(field.type, str)]
+        named = [field for field in plain if field.name in partition_names]
         return schema, FileFacts(
             path=info.name,
             rows=file.rows,
             bytes=size,
             footer=footer,
             columns={} if is_rewritten else file.column_stats(bounds_columns),
-            inside=inside,
+            inside={field.name: file.only_value(field) for field in named},
             folders=folders,
             rewrite=is_rewritten,
         )
@@ -441,22 +424,17 @@ def count_fitting(name: str, batches: Iterable[pa.RecordBatch], schema: Schema) 
 
 def _int96_paths(file: pq.ParquetFile, name: str = "it", outcome: str = "") -> frozenset[Path]:
     """The columns that are INT96; SchemaMismatchError where it is not known which are."""
-    columns = parquet_columns(file.schema_arrow)
-    if len(columns) != len(file.schema):  # the positions would be wrong
+    columns, schema = parquet_columns(file.schema_arrow), file.schema
+    if len(columns) != len(schema):  # the positions would be wrong
         raise SchemaMismatchError(f"{name} has columns that Arrow cannot distinguish.{outcome}")
-    return frozenset(
-        column.path
-        for column in columns
-        if file.schema.column(column.position).physical_type == "INT96"
-    )
+    kinds = ((each.path, schema.column(each.position).physical_type) for each in columns)
+    return frozenset(path for path, kind in kinds if kind == "INT96")
 
 
 def _with_int96_instants(file: pq.ParquetFile) -> pa.Schema:
     """The columns in Arrow. INT96, as Spark writes it, is always an instant."""
-    instant, old = pa.timestamp("us", "UTC"), _int96_paths(file)
-    return pa.schema(
-        [field.with_type(instant) if (field.name,) in old else field for field in file.schema_arrow]
-    )
+    instant, old, fields = pa.timestamp("us", "UTC"), _int96_paths(file), file.schema_arrow
+    return pa.schema([f.with_type(instant) if (f.name,) in old else f for f in fields])
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
@@ -484,16 +462,14 @@ def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
             spark = relaxed(from_spark({"type": "struct", "fields": [said]}, ids))
         # A variant that is not stored in its two members does not match its storage type: it is
         # refused below.
-        if spark is None or not (
-            _bears_out(file, spark)
-            or any(field.type == "variant" for _, field in walk(spark.fields))
-        ):
+        has_variant = spark and any(field.type == "variant" for _, field in walk(spark.fields))
+        if spark is None or not (_bears_out(file, spark) or has_variant):
             spark = relaxed(from_arrow(plain, ids))
         fields.append(spark.fields[0])
     instants = _int96_paths(file)
 
     def typed(path: Path, field: Field) -> Field:
-        return msgspec.structs.replace(field, type="timestamp") if path in instants else field
+        return replace(field, type="timestamp") if path in instants else field
 
     schema = Schema(fields=tuple(map_field(field, typed) for field in fields))
     _Candidate("a file like this", file, schema, (), nanoseconds).check_columns()
@@ -529,9 +505,8 @@ class _Input(io.RawIOBase):
         try:
             return self._stream.read(size)
         except OSError as error:
-            raise StoreError(
-                f"{self._name} could not be read: {error}. Nothing was added."
-            ) from error
+            text = f"{self._name} could not be read: {error}. Nothing was added."
+            raise StoreError(text) from error
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._stream.seek(offset, whence)
@@ -568,9 +543,8 @@ class _Candidate:
         readers accept for the table's. unknown: gets the names of others instead, but for those
         that only some readers take for a column of the table, by their case. [AF1] [AF4]"""
         if len(self._inside) != len(self._found):
-            raise SchemaMismatchError(
-                f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
-            )
+            advice = "Nothing was added; rewrite the file."
+            raise SchemaMismatchError(f"{self._name} has two columns of one name. {advice}")
         found = list(self._found)
         if unknown is not None:
             taken = {field.file_name.lower() for field in self._schema.fields}
@@ -592,11 +566,8 @@ class _Candidate:
             and {"metadata", "value"} <= {member.name for member in field.type.fields}
         ]
         if doubtful and _VARIANT_GROUP.search(str(self._metadata.schema)):
-            raise self._mismatch(
-                doubtful[0],
-                "may be a variant in this file, of which the table would have the bytes as a "
-                "struct, and which Spark cannot read as one",
-            )
+            why = "may be a variant in this file, of which the table would have the bytes as a "
+            raise self._mismatch(doubtful[0], f"{why}struct, and which Spark cannot read as one")
 
     def check_stored(self) -> None:
         """Check that the columns of the schema, all of which are in the file, have types that
@@ -611,9 +582,8 @@ class _Candidate:
         for leaf in leaves:
             stats = by_id.get(leaf.id)
             if stats is not None and leaf.type in ("string", "binary") and stats.min != stats.max:
-                by_id[leaf.id] = msgspec.structs.replace(
-                    stats, min_cut=stats.min is not None, max_cut=stats.max is not None
-                )
+                cuts = {"min_cut": stats.min is not None, "max_cut": stats.max is not None}
+                by_id[leaf.id] = replace(stats, **cuts)
         return by_id
 
     def partition_value(self, index: int, given: tuple[WireValue, ...] | None) -> WireValue:
@@ -625,17 +595,13 @@ class _Candidate:
                 return given[index] if given else None  # anything is true of a file without rows
             value = self.only_value(field)
             if given is not None and value != given[index]:
-                raise self._mismatch(
-                    (field.file_name,),
-                    f"holds {value!r} where the partition's value is {given[index]!r}",
-                )
+                why = f"holds {value!r} where the partition's value is {given[index]!r}"
+                raise self._mismatch((field.file_name,), why)
             return value
         # of a transform: a column that the file does not have is null in it
         if given is None or (field.id > MAX_FIELD_ID and given[index] is not None):
-            raise self._mismatch(
-                (field.file_name,),
-                "partitions the table and is not in the file, where readers look for it",
-            )
+            why = "partitions the table and is not in the file, where readers look for it"
+            raise self._mismatch((field.file_name,), why)
         return given[index]
 
     def _check_members(
@@ -648,9 +614,8 @@ class _Candidate:
             path = (*parent, member.name)
             bearer = by_id.get(field_id(member) or 0)
             if bearer is not None and bearer.file_name != member.name:
-                raise self._mismatch(
-                    path, f"carries the field id of the table's {show_path((*parent, bearer.name))}"
-                )
+                shown = show_path((*parent, bearer.name))
+                raise self._mismatch(path, f"carries the field id of the table's {shown}")
             if member.name not in by_name:
                 known = ", ".join(map(repr, list(by_name)[:20]))
                 raise self._mismatch(path, f"is not the table's; its files have {known}")
@@ -673,11 +638,8 @@ class _Candidate:
             case str() if self._reads_as(type, wanted.type, path):
                 pass
             case _:
-                raise self._mismatch(
-                    path,
-                    f"has the type {member.type}, which not every reader can take for the table's "
-                    f"{type_text(wanted.type)}{_remedy(member.type)}",
-                )
+                why = f"has the type {member.type}, which not every reader can take for the table's"
+                raise self._mismatch(path, f"{why} {type_text(wanted.type)}{_remedy(member.type)}")
 
     def _reads_as(self, type: pa.DataType, wanted: str, path: tuple[str, ...]) -> bool:
         """True if all readers of the table, Spark too, get the table's type from this file."""
@@ -685,9 +647,8 @@ class _Candidate:
             # Both are stored as the same plain numbers. Only Spark's schema says whether, for
             # example, they are whole hours.
             said = _spark_fields(self._file).get(path[0], {}) if len(path) == 1 else {}
-            return bool(said.get("type") == wanted) or (
-                type != pa.int64() and wanted == "interval day to second"
-            )
+            is_duration = type != pa.int64() and wanted == "interval day to second"
+            return is_duration or bool(said.get("type") == wanted)
         if wanted == "variant":
             return is_plain_variant(type)  # one that is shredded has more members
         if path in self._int96:
@@ -697,7 +658,7 @@ class _Candidate:
         if pa.types.is_duration(type) or pa.types.is_float16(type):
             return False
         try:
-            read_as = from_arrow(pa.schema([pa.field("column", type)]), lambda: 1).fields[0].type
+            read_as = from_arrow(pa.schema([pa.field("column", type)])).fields[0].type
         except UnsupportedTypeError:
             return False
         return read_as == wanted or can_widen(read_as, wanted)
@@ -708,9 +669,8 @@ class _Candidate:
         if isinstance(field.type, str) and field.type != "variant":
             stats = self._stats(field)
             if stats.nulls:
-                raise self._mismatch(
-                    (field.file_name,), f"has {stats.nulls} nulls and may not be null"
-                )
+                why = f"has {stats.nulls} nulls and may not be null"
+                raise self._mismatch((field.file_name,), why)
             if stats.nulls == 0:
                 return
         for _ in self._read(field):
@@ -726,31 +686,22 @@ class _Candidate:
         stats = self._stats(source)
         if stats.nulls == self.rows:
             return None
-        if (
-            source is field
-            and stats.nulls == 0
-            and stats.min is not None
-            and stats.min == stats.max
-            and not stats.min_cut
-        ):
+        is_one = stats.min is not None and stats.min == stats.max and not stats.min_cut
+        if source is field and stats.nulls == 0 and is_one:
             return stats.min
         distinct: set[WireValue] = set()
-        for array in self._read(msgspec.structs.replace(source, nullable=True)):
+        for array in self._read(replace(source, nullable=True)):
             distinct.update(values.from_array(pc.unique(made(array)), field.type))
             if len(distinct) > 1:
                 shown = " and ".join(repr(value) for value in list(distinct)[:2])
-                raise self._mismatch(
-                    (field.file_name,),
-                    f"partitions the table and has several values, {shown} among them",
-                )
+                why = f"partitions the table and has several values, {shown} among them"
+                raise self._mismatch((field.file_name,), why)
         return distinct.pop()
 
     def _read(self, field: Field) -> Iterator[pa.Array]:
         """The column in the table's form; SchemaMismatchError for a null that is not allowed."""
         name = field.file_name
-        conformer = Conformer(
-            Schema(fields=(msgspec.structs.replace(field, name=name, physical=None),))
-        )
+        conformer = Conformer(Schema(fields=(replace(field, name=name, physical=None),)))
         for batch in self._file.iter_batches(columns=[name]):
             array = batch.column(name)
             if (name,) in self._int96:
@@ -783,19 +734,16 @@ def _remedy(type: pa.DataType) -> str:
 
 class Columns:
     """The columns of each file, with the same id for the same path of names in all files. Safe for
-    many threads. [SC1]
-
-    known: the columns that the table has already; nanoseconds: take them for microseconds.
-    """
+    many threads. [SC1] known: the columns that the table has already; nanoseconds: take them for
+    microseconds."""
 
     def __init__(
         self, new_id: Callable[[], int], known: Schema | None = None, nanoseconds: bool = False
     ) -> None:
         self._nanoseconds = nanoseconds
         self._lock = threading.Lock()
-        self._ids: dict[Path, int] = (
-            {path: field.id for path, field in walk(known.fields)} if known else {}
-        )
+        fields = known.fields if known else ()
+        self._ids: dict[Path, int] = {path: field.id for path, field in walk(fields)}
         self._draw = unique_ids(new_id, self._ids.values())
         self._known: dict[tuple[bytes, bytes, str], Schema] = {}
 
@@ -806,10 +754,9 @@ class Columns:
         key = (file.schema_arrow.remove_metadata().serialize().to_pybytes(), spark, kinds)
         with self._lock:
             if key not in self._known:
-                own = own_columns(file, self._nanoseconds)
-                self._known[key] = Schema(
-                    fields=tuple(map_field(field, self._identified) for field in own.fields)
-                )
+                own = own_columns(file, self._nanoseconds).fields
+                fields = tuple(map_field(field, self._identified) for field in own)
+                self._known[key] = Schema(fields=fields)
             return self._known[key]
 
     def id_of(self, path: Path) -> int:
@@ -819,7 +766,7 @@ class Columns:
         return self._ids[path]
 
     def _identified(self, path: Path, field: Field) -> Field:
-        return msgspec.structs.replace(field, id=self.id_of(path))
+        return replace(field, id=self.id_of(path))
 
 
 class Union:
@@ -847,11 +794,9 @@ class Union:
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{path!r}: {error} Nothing was adopted.") from error
         there = {} if before is None else {at: field.type for at, field in walk(before.fields)}
-        self._origin |= {
-            at: path
-            for at, field in walk(self.schema.fields)
-            if there.get(at) != field.type or at not in self._origin
-        }
+        for at, field in walk(self.schema.fields):
+            if there.get(at) != field.type or at not in self._origin:
+                self._origin[at] = path
 
     def _check(self, columns: Schema, table: Schema, path: str) -> None:
         """If two types differ, one must be the wider, as which both files are read."""
@@ -859,14 +804,12 @@ class Union:
         if misread is None:
             return
         at, own, other = misread
-        where = next(
-            (self._origin[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self._origin),
-            "the table",
-        )
+        above = (at[:count] for count in range(len(at), 0, -1))
+        where = next((self._origin[each] for each in above if each in self._origin), "the table")
         raise SchemaMismatchError(
-            f"column {show_path(at)} is {own} in {path!r} and {other} in {where!r}, and no "
-            "column of a table is read from both. Nothing "
-            "was adopted: rewrite one of the two files, or write their rows to a new table."
+            f"column {show_path(at)} is {own} in {path!r} and {other} in {where!r}, and no column "
+            "of a table is read from both. Nothing was adopted: rewrite one of the two files, or "
+            "write their rows to a new table."
         )
 
 

@@ -43,7 +43,7 @@ from ..format.fields import (
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.transforms import maker, partition_fields, source_of
-from ..format.values import Conformer, arrow_schema, footer_metadata, from_array, group_numbers
+from ..format.values import Conformer, footer_metadata, from_array, group_numbers
 from ..log.table_context import gate
 from ..log.version_chain import open_head
 from ..runtime.outcome import InputTotals, fenced_error
@@ -80,10 +80,8 @@ def _is_distinct(column: pa.ChunkedArray, rows: pa.Array | None) -> bool:
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return False
     sample = column if rows is None else column.take(rows)
-    return bool(
-        pc.count_distinct(sample, mode="only_valid").as_py()
-        > _MOST_DISTINCT * max(1, len(sample) - sample.null_count)
-    )
+    distinct = pc.count_distinct(sample, mode="only_valid").as_py()
+    return bool(distinct > _MOST_DISTINCT * max(1, len(sample) - sample.null_count))
 
 
 DEFAULT_TARGET_FILE_SIZE = 512 * 1024 * 1024  # like Iceberg's write.target-file-size-bytes
@@ -137,10 +135,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     constraints: dict[str, Constraint] = {}
 
     def __post_init__(self) -> None:
-        if self.target_file_size < 1:
-            raise UsageError(
-                f"target_file_size is a number of bytes above 0, not {self.target_file_size}"
-            )
+        if (size := self.target_file_size) < 1:
+            raise UsageError(f"target_file_size is a number of bytes above 0, not {size}")
 
 
 def plan_for(
@@ -162,7 +158,11 @@ def plan_for(
     from, recorded with every file [OB8]; is_new: the rows may be others than the table's, whose
     constraints they must keep.
     """
-    schema = schema or snapshot.schema
+    schema, constraints = schema or snapshot.schema, dict[str, Constraint]()
+    if is_new and snapshot.constraints:
+        # those that can be checked in these columns; the commit checks the others
+        known, every = {field.id for _, field in walk(schema.fields)}, snapshot.constraints.items()
+        constraints = {name: one for name, one in every if known.issuperset(one.columns.values())}
     return WritePlan(
         url=url,
         job=job,
@@ -173,20 +173,8 @@ def plan_for(
         bloom_columns=bloom_columns_of(snapshot.properties, schema),
         sources=sources,
         shared=shared,
-        constraints=_constraints_of(snapshot, schema) if is_new else {},
+        constraints=constraints,
     )
-
-
-def _constraints_of(snapshot: Snapshot, schema: Schema) -> dict[str, Constraint]:
-    """The constraints that can be checked in these columns; the commit checks the others."""
-    if not snapshot.constraints:
-        return {}
-    known = {field.id for _, field in walk(schema.fields)}
-    return {
-        name: each
-        for name, each in snapshot.constraints.items()
-        if known.issuperset(each.columns.values())
-    }
 
 
 def target_file_size_of(snapshot: Snapshot) -> int:
@@ -202,9 +190,8 @@ def bounds_columns_of(snapshot: Snapshot) -> int:
 def bloom_columns_of(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
     """The field ids of columns that get Bloom filters; dropped columns are ignored. [DF11]"""
     names = bloom_names(properties.get(BLOOM_COLUMNS, ""))
-    return tuple(
-        field.id for field in schema.fields if field.name in names and takes_bloom_filter(field)
-    )
+    named = (field for field in schema.fields if field.name in names)
+    return tuple(field.id for field in named if takes_bloom_filter(field))
 
 
 def bloom_names(text: str) -> list[str]:
@@ -220,11 +207,9 @@ def takes_bloom_filter(field: Field) -> bool:
 
 class DataFileWriter:
     """One attempt at one task: writes rows to files of its own. Files that no snapshot lists are
-    invisible, so nothing counts until a commit lists their entries. [DF1] [DF2]
-
-    A failed call aborts the whole attempt; gc removes the orphan files that it leaves. Leaving a
-    `with` block by an exception discards; leaving it normally closes.
-    """
+    invisible, so nothing counts until a commit lists their entries. [DF1] [DF2] A failed call
+    aborts the whole attempt; gc removes the orphan files that it leaves. Leaving a `with` block by
+    an exception discards; leaving it normally closes."""
 
     def __init__(
         self,
@@ -237,15 +222,15 @@ class DataFileWriter:
     ) -> None:
         """task: its number, for people; attempt: random digits that no other attempt has;
         in_background: encode row groups in a thread, while the caller makes the next rows."""
-        self._files = _FileSet(store, plan, task=task, attempt=attempt)
+        self._conformer = Conformer(plan.schema)
+        form = self._conformer.target
+        self._files = _FileSet(store, plan, form, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(int(in_background))
-        self._conformer = Conformer(plan.schema)
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
         self._sources = plan.sources
-        self._row_group_bytes = max(
-            min(ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES
-        )
+        most = min(ROW_GROUP_BYTES, plan.target_file_size)
+        self._row_group_bytes = max(most, _MIN_ROW_GROUP_BYTES)
         self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
         self.intake = InputTotals()  # of all input to `write` so far [OB10]
         self._entries: tuple[Entry, ...] | None = None
@@ -253,9 +238,7 @@ class DataFileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, with the table's column names; a null in a column that is not nullable is
-        refused. [DF3]
-
-        Of rows that violate a constraint, `close` says how many there are. [CK2]"""
+        refused. [DF3] Of rows that violate a constraint, `close` says how many there are. [CK2]"""
         self._check_open("write")
         self.intake += InputTotals(rows=batch.num_rows, bytes=bytes_of(batch))
         try:
@@ -282,13 +265,12 @@ class DataFileWriter:
                     self._write_groups(values, table)
                     self._encoding.do(self._files.finish, values)
                 self._encoding.wait()
-                self._entries = tuple(
-                    msgspec.structs.replace(entry, sources=self._sources)
-                    if self._sources
-                    else entry
-                    for entry in self._files.finish_all()
-                )
-                self._check_rows(sum(entry.rows for entry in self._entries))
+                entries, sources = self._files.finish_all(), self._sources
+                if sources:
+                    replace = msgspec.structs.replace
+                    entries = tuple(replace(entry, sources=sources) for entry in entries)
+                self._check_rows(sum(entry.rows for entry in entries))
+                self._entries = entries
             except BaseException:
                 self.discard()
                 raise
@@ -354,15 +336,16 @@ def write_files(
 
 def _partition_sources(plan: WritePlan) -> tuple[PartitionSource, ...]:
     schema = plan.schema
+    fields = partition_fields(schema, plan.partition_by) if plan.partition_by else ()
     return tuple(
         PartitionSource(source_of(schema, field.id).file_name, field.type, maker(schema, field.id))
-        for field in partition_fields(schema, plan.partition_by)
+        for field in fields
     )
 
 
-def by_partition(plan: WritePlan, rows: pa.Table) -> list[tuple[Partition, pa.Table]]:
+def by_partition(plan: WritePlan, rows: pa.Table) -> list[_Group]:
     """The rows of each partition in their order. rows: as files have them."""
-    buffer, found = RowBuffer(_partition_sources(plan)), list[tuple[Partition, pa.Table]]()
+    buffer, found = RowBuffer(_partition_sources(plan)), list[_Group]()
     for batch in rows.combine_chunks().to_batches():
         found += buffer.add(batch)
     return [*found, *buffer.drain()]
@@ -371,9 +354,10 @@ def by_partition(plan: WritePlan, rows: pa.Table) -> list[tuple[Partition, pa.Ta
 class _FileSet:
     """The files of one attempt. Few are open: a full or long unused one is finished. [DF2]"""
 
-    def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
+    def __init__(
+        self, store: Store, plan: WritePlan, schema: pa.Schema, *, task: int, attempt: str
+    ) -> None:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
-        schema = arrow_schema(plan.schema, physical=True)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._columns = columns = parquet_columns(schema)
         self._leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)
@@ -381,16 +365,12 @@ class _FileSet:
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.
         floats = {column.name for column in columns if pa.types.is_floating(column.type)}
-        self._ordered = [
-            column.name for column in columns if column.is_single and column.name not in floats
-        ]
+        single = [column.name for column in columns if column.is_single]
+        self._ordered = [name for name in single if name not in floats]
         # pyarrow identifies columns by names alone: a member `b` of `a` and a column `a.b` would
         # share an encoding.
-        self._blooms = [
-            field.file_name
-            for field in plan.schema.fields
-            if field.id in plan.bloom_columns and names[field.file_name] == 1
-        ]
+        chosen = [each.file_name for each in plan.schema.fields if each.id in plan.bloom_columns]
+        self._blooms = [name for name in chosen if names[name] == 1]
         # about how many rows -> the columns with a dictionary, of the first file with so many
         self._dictionaries: dict[int, list[str]] = {}
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
@@ -466,17 +446,17 @@ class _FileSet:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         path, options = self._choose(values, group)
-        self._open[values] = file = _DataFile(
-            self._store, path, values, self._plan.job, self._schema, self._leaves, options
-        )
+        job, schema, leaves = self._plan.job, self._schema, self._leaves
+        file = _DataFile(self._store, path, values, job, schema, leaves, options)
+        self._open[values] = file
         return file
 
     def _choose(self, values: Partition, group: pa.Table) -> tuple[str, dict[str, Any]]:
         """The path and encoding of a partition's new file. group: the first, which decides."""
-        folder = partitioning.folder(self._plan.schema, self._plan.partition_by, values)
-        path = folder + object_names.data_file_name(
-            self._task, self._attempt, self._count, self._plan.job
-        )
+        plan = self._plan
+        folder = partitioning.folder(plan.schema, plan.partition_by, values) if values else ""
+        name = object_names.data_file_name(self._task, self._attempt, self._count, plan.job)
+        path = folder + name
         check_path(path)
         self._count += 1
         size = group.num_rows.bit_length()
@@ -485,11 +465,8 @@ class _FileSet:
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        options: dict[str, Any] = {
-            **_WRITER_OPTIONS,
-            "use_dictionary": self._dictionaries[size],
-            "write_statistics": self._ordered,
-        }
+        options = _WRITER_OPTIONS | {"use_dictionary": self._dictionaries[size]}
+        options["write_statistics"] = self._ordered
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms
         return path, options
@@ -518,9 +495,8 @@ class _DataFile:
         # pyarrow makes a Python call, which waits for the GIL, for each page and for each header of
         # a page: some 500 for a row group of a million rows
         self._pieces = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _PIECE_BYTES)
-        self._writer = pq.ParquetWriter(
-            self._pieces, schema, metadata_collector=self._footers, **options
-        )
+        options = {**options, "metadata_collector": self._footers}
+        self._writer = pq.ParquetWriter(self._pieces, schema, **options)
 
     @property
     def bytes(self) -> int:
@@ -533,9 +509,8 @@ class _DataFile:
         try:
             self._writer.write_table(group, row_group_size=group.num_rows)
         except pa.ArrowException as error:
-            raise ManifestCommitError(
-                f"{self._name} could not be written: {error}. Nothing is committed."
-            ) from error
+            text = f"{self._name} could not be written: {error}. Nothing is committed."
+            raise ManifestCommitError(text) from error
         self._floats.append(float_stats(group, self._leaves))
         self._rows += group.num_rows
         self.last_group_bytes = self.bytes - before
@@ -593,9 +568,8 @@ class _HashingSink(io.RawIOBase):
         except OSError as error:
             raise self._failed(error) from error
         if written != len(data):
-            raise StoreError(
-                f"{self._name}: the store took {written} of {len(data)} bytes. Run the task again."
-            )
+            took = f"{written} of {len(data)} bytes"
+            raise StoreError(f"{self._name}: the store took {took}. Run the task again.")
         self._hash.update(data)
         self.bytes += len(data)
         return len(data)
@@ -626,31 +600,27 @@ class _HashingSink(io.RawIOBase):
 
     def _failed(self, error: OSError) -> StoreError:
         kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        return kind(
-            f"{self._name} could not be written: {error}. Nothing is committed; run the task again."
-        )
+        text = f"{self._name} could not be written: {error}"
+        return kind(f"{text}. Nothing is committed; run the task again.")
 
 
 def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
     """Raise an error unless the number of written rows equals the number that remains of the
-    replaced files. [GC11] [RC1]
-
-    old: the entries of these files; what: how the rows to remove were chosen, None: all rows
-    remain.
-    """
+    replaced files. [GC11] [RC1] old: the entries of these files; what: how the rows to remove were
+    chosen, None: all rows remain."""
     if written == rows:
         return
     why = "A file is not what its entry says: `manifestcommit verify --deep` names it."
     if what is not None:
         why = (
-            f"Either {what} does not say the same of a row each time it is asked (random "
-            "numbers, the clock, a table that changes), or a "
-            "file is not what its entry says: `manifestcommit verify --deep` shows which."
+            f"Either {what} does not say the same of a row each time it is asked (random numbers, "
+            "the clock, a table that changes), or a file is not what its entry says: "
+            "`manifestcommit verify --deep` shows which."
         )
     raise ManifestCommitError(
-        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by "
-        f"the first look and {written:,} by the second; "
-        f"they stay as they are, and nothing was committed in their place. {why}"
+        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by the "
+        f"first look and {written:,} by the second; they stay as they are, and nothing was "
+        f"committed in their place. {why}"
     )
 
 
@@ -697,9 +667,7 @@ class BackgroundWorker:
             self._finish()
             first.result()
         finally:
-            del (
-                first
-            )  # its error refers to this frame: both would keep rows and files of the caller
+            del first  # its error refers to this frame: both would keep rows and files
 
     def _finish(self) -> None:
         """Wait for the first work. An interrupt here leaves it to be waited for: of a join that one
@@ -712,25 +680,20 @@ class BackgroundWorker:
 # data, gathered by partition and size. No Spark.
 
 _ACCEPTED = (
-    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or "
-    "later) or polars DataFrame, a DuckDB "
-    "relation, or anything else with __arrow_c_stream__ that yields columns"
+    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or later) "
+    "or polars DataFrame, a DuckDB relation, or anything else with __arrow_c_stream__ that yields "
+    "columns"
 )
 
 
 def record_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the batches of `data`, read once and in order; UsageError names the
-    accepted types. [SC3]
-
-    Named levels of a pandas index become columns, an unnamed index is dropped. The iterator passes
-    on errors of the source unchanged.
-    """
+    accepted types. [SC3] Named levels of a pandas index become columns, an unnamed index is
+    dropped. The iterator passes on errors of the source unchanged."""
     reader = _reader(data)
-    schema = reader.schema
-    if b"pandas" in (schema.metadata or {}):
-        schema = schema.with_metadata(
-            {key: value for key, value in schema.metadata.items() if key != b"pandas"} or None
-        )
+    schema, marks = reader.schema, dict(reader.schema.metadata or {})
+    if marks.pop(b"pandas", None) is not None:
+        schema = schema.with_metadata(marks or None)
     return schema, iter(reader)
 
 
@@ -739,10 +702,8 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         raise UsageError(f"data is a {kind}, which holds no rows yet: call .collect() on it first.")
     if type(data).__qualname__ == "DuckDBPyConnection":  # the type that its execute() returns
-        raise UsageError(
-            f"data is a {kind}, which is no rows by itself: give the relation that its "
-            ".sql(…) returns."
-        )
+        advice = "give the relation that its .sql(…) returns"
+        raise UsageError(f"data is a {kind}, which is no rows by itself: {advice}.")
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if isinstance(data, pa.Table):
@@ -797,10 +758,8 @@ def _without_index(frame: Any) -> Any:
     try:
         return (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
     except ValueError as error:
-        raise UsageError(
-            f"data has an index that cannot become columns: {error}. Rename or reset the "
-            "index first."
-        ) from error
+        text = f"data has an index that cannot become columns: {error}"
+        raise UsageError(f"{text}. Rename or reset the index first.") from error
 
 
 # The size of a row group: large enough for encoders and readers to be efficient, small enough for a
@@ -816,6 +775,7 @@ _MAX_JOINED_APART = 64
 _INT32_MAX = 2**31 - 1
 
 Partition: TypeAlias = tuple[WireValue, ...]
+_Group: TypeAlias = tuple[Partition, pa.Table]  # rows of one partition
 
 
 class PartitionSource(NamedTuple):
@@ -872,7 +832,7 @@ class RowBuffer:
         self._batches = 0
         self.bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Table]]:
+    def add(self, batch: pa.RecordBatch) -> Iterator[_Group]:
         """Add rows; yield the row groups that are due, in the order of arrival. Exhaust it."""
         partition = self._only_partition(batch)
         self._append(partition, batch)
@@ -885,9 +845,7 @@ class RowBuffer:
         elif self._batches > _MAX_BATCHES:
             self._join()
 
-    def drain(
-        self, first: Container[Partition] = frozenset()
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def drain(self, first: Container[Partition] = frozenset()) -> Iterator[_Group]:
         """Yield all waiting rows, each partition once, those in `first` before the others."""
         yield from self._release(0, first)
 
@@ -919,9 +877,7 @@ class RowBuffer:
             waiting.join()
         self._batches = sum(len(waiting.batches) for waiting in joined)
 
-    def _release(
-        self, keep: int, first: Container[Partition]
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def _release(self, keep: int, first: Container[Partition]) -> Iterator[_Group]:
         """Yield the largest partitions until at most `keep` bytes wait."""
         if self._line is not None:
             yield from self._release_line(keep, first)
@@ -931,9 +887,7 @@ class RowBuffer:
                 break
             yield partition, self._take(partition)
 
-    def _release_line(
-        self, keep: int, first: Container[Partition]
-    ) -> Iterator[tuple[Partition, pa.Table]]:
+    def _release_line(self, keep: int, first: Container[Partition]) -> Iterator[_Group]:
         table, runs = self._sorted()
         row_bytes = table.nbytes / table.num_rows
         runs.sort(key=lambda run: (run[0] not in first, -run[2]))
@@ -962,10 +916,9 @@ class RowBuffer:
         partition: list[WireValue] = []
         for name, type, values_of in self._columns:
             column = values_of(batch.column(name))
-            if (
-                column[0] != column[-1]
-                or len(column.dictionary_encode(null_encoding="encode").dictionary) > 1
-            ):
+            if column[0] != column[-1]:
+                return None
+            if len(column.dictionary_encode(null_encoding="encode").dictionary) > 1:
                 return None
             partition += from_array(column.slice(0, 1), type)
         return tuple(partition)
@@ -1010,16 +963,11 @@ def bytes_of(batch: pa.RecordBatch) -> int:
         return int(batch.get_total_buffer_size())
 
 
-def pieces(
-    batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES
-) -> Iterator[pa.RecordBatch]:
+def pieces(batch: pa.RecordBatch, most_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.RecordBatch]:
     """Slices of the batch, none larger than a row group, nor is its copy; none if it is empty."""
-    rows, size_bytes = batch.num_rows, bytes_of(batch)
-    size = (
-        ROW_GROUP_ROWS
-        if not size_bytes
-        else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // size_bytes))
-    )
+    rows, size, size_bytes = batch.num_rows, ROW_GROUP_ROWS, bytes_of(batch)
+    if size_bytes:
+        size = max(1, min(ROW_GROUP_ROWS, rows * most_bytes // size_bytes))
     # Arrow cannot cast a large_string that lies beyond 2 GiB in its buffer to string, however short
     # the slice is: copy such slices.
     is_far = batch.get_total_buffer_size() > _INT32_MAX

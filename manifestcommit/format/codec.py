@@ -425,7 +425,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("every version but the first has a parent_digest")
     if snapshot.schema.fields:
         check_schema(snapshot.schema)
-    partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
+    if snapshot.partition_by:
+        partition_fields(snapshot.schema, snapshot.partition_by)  # or raises
     if not all(is_folder_column(*each) for layout in snapshot.former_folders for each in layout):
         raise ValueError("former_folders holds what makes no folder")
     if snapshot.constraints:

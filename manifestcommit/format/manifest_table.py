@@ -57,7 +57,8 @@ _NOTHING = ColumnStats()
 
 def partition_types(of: Shape) -> tuple[FieldType, ...]:
     """The partition columns' types, in order; ValueError if one is no column. [PT1]"""
-    return tuple(field.type for field in partition_fields(of.schema, of.partition_by))
+    fields = partition_fields(of.schema, of.partition_by) if of.partition_by else ()
+    return tuple(field.type for field in fields)
 
 
 def _partitioned(of: Shape) -> Iterable[tuple[str, FieldType]]:

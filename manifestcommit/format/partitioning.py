@@ -366,8 +366,8 @@ def by_content(
 
 def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
     """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
-    patterns = dedupe(touched)
-    return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
+    patterns = by_content(touched)
+    return ({},) if len(patterns) > MAX_TOUCHED or () in patterns else tuple(patterns.values())
 
 
 def first_overlap(

@@ -99,8 +99,6 @@ def partition_fields(schema: Schema, partition_by: Sequence[int]) -> tuple[Field
     """The partition columns, in order: columns of the schema, and for a transform a field with its
     id, the name of its folders and the type of its values. ValueError if one is none. [PT1] [PT4]
     """
-    if not partition_by:
-        return ()
     wanted = source_ids(partition_by)
     by_id = {field.id: field for field in schema.fields if field.id in wanted}
     return tuple(_partition_field(by_id, id) for id in partition_by)

@@ -8,6 +8,7 @@ int, a float, a str or None (null or unknown); the column's type determines whic
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import struct
@@ -117,11 +118,13 @@ def arrow_schema(schema: Schema, *, physical: bool, ids: bool = True) -> pa.Sche
     return pa.schema([_arrow_field(field, physical=physical, ids=ids) for field in schema.fields])
 
 
-def from_arrow(schema: pa.Schema, new_id: Callable[[], int]) -> Schema:
+def from_arrow(schema: pa.Schema, new_id: Callable[[], int] | None = None) -> Schema:
     """The table schema that holds every value of an Arrow schema, each field with an id from
-    `new_id`: encoded and view types become plain ones, unsigned integers the next wider type.
-    UnsupportedTypeError for what no table type holds. [SC1] [SC2]"""
-    result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), new_id)
+    `new_id`, by default with the next number from 1 on: encoded and view types become plain ones,
+    unsigned integers the next wider type. UnsupportedTypeError for what no table type holds. [SC1]
+    [SC2]"""
+    draw = itertools.count(1).__next__ if new_id is None else new_id
+    result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), draw)
     check_schema(result)
     return result
 
@@ -232,8 +235,10 @@ def _from_type(type: pa.DataType) -> FieldType:
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """Spark's metadata of a field; anything but a JSON object is not Spark's."""
+    if not metadata:
+        return {}
     try:
-        attached = json.loads((metadata or {}).get(SPARK_METADATA, b"{}"))
+        attached = json.loads(metadata.get(SPARK_METADATA, b"{}"))
     except ValueError:
         return {}
     return kept_metadata(attached) if isinstance(attached, dict) else {}
@@ -257,14 +262,14 @@ def converted(array: pa.Array, field: Field) -> pa.Array:
 
 
 class Conformer:
-    """Converts batches, with user-visible names, to the form of data files. Columns are matched by
-    name; missing nullable ones become null. Nothing is rounded or truncated, and what matches
-    already is not copied. [SC3]"""
+    """Converts batches, with user-visible names, to the form of data files, `target`. Columns are
+    matched by name; missing nullable ones become null. Nothing is rounded or truncated, and what
+    matches already is not copied. [SC3]"""
 
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
-        self._target = arrow_schema(schema, physical=True)
-        self._types = self._target.types
+        self.target = arrow_schema(schema, physical=True)
+        self._types = self.target.types
         self._seen: pa.Schema | None = None
         self._found: list[int | None] = []
 
@@ -280,7 +285,7 @@ class Conformer:
             else _member(columns[at], field, type, (field.name,), 0)
             for field, type, at in zip(self._fields, self._types, self._found, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
 
 def _positions(names: Sequence[str], fields: tuple[Field, ...], parent: Path) -> list[int | None]:

@@ -1,6 +1,6 @@
 """Constraints: binding their text to a table's columns, and checking rows against them. [CK1] [CK2]
 
-This module is the `Gate` that the engine calls, for tables that have constraints.
+This module is the gate that the engine calls, for tables that have constraints.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 is loaded when it is first needed. [EX2] [EX4] [CK2] [CK5]
 
 `manifestcommit/__init__.py` registers them, so that every process has them; therefore this module
-needs the standard library only. `Exporter` and `Gate` of `table_context` say what two of them have.
+needs the standard library only.
 """
 
 from __future__ import annotations

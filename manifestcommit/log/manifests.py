@@ -41,21 +41,17 @@ GAP_BYTES = 128 << 10
 
 class ManifestParts:
     """The fetched parts of one manifest, in a buffer of its length: chunks are at their positions
-    in the object. [RD11]
-
-    metadata: the Parquet footer; sizes: rows of each row group; schema: of its columns; positions:
-    column name -> number in Parquet's order; nbytes: its size in memory. CorruptMetadataError
-    if anything differs from the reference.
-    """
+    in the object. [RD11] metadata: the Parquet footer; sizes: rows of each row group; schema: of
+    its columns; positions: column name -> number in Parquet's order; nbytes: its size in memory.
+    CorruptMetadataError if anything differs from the reference."""
 
     def __init__(self, store: Store, ref: ManifestRef, footer: FooterRef) -> None:
         """Fetch the footer: one request. [OB14]"""
         self._store, self._path = store, ref.path
         is_sound = 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES)
         if not is_sound or ref.bytes > MAX_MANIFEST_BYTES:
-            raise self._damaged(
-                f"the head says that it has {ref.bytes} bytes and a footer of {footer.bytes}"
-            )
+            said = f"{ref.bytes} bytes and a footer of {footer.bytes}"
+            raise self._damaged(f"the head says that it has {said}")
         self._end = ref.bytes - footer.bytes
         data = self._get(self._end, ref.bytes + 1)
         if codec.digest(data) != footer.digest:
@@ -78,10 +74,8 @@ class ManifestParts:
             raise self._damaged(f"it claims {raw} bytes once decompressed")
         if min(self.sizes, default=0) < 0 or sum(self.sizes) != self.metadata.num_rows:
             raise self._damaged("its row groups have not as many rows together as it says")
-        columns = self.metadata.schema
-        self.positions = {
-            columns.column(index).path: index for index in range(self.metadata.num_columns)
-        }
+        schema = self.metadata.schema
+        self.positions = {schema.column(at).path: at for at in range(self.metadata.num_columns)}
         self._fetched: set[tuple[int, int]] = set()
         self.nbytes = _HELD_PER_BYTE * footer.bytes
 
@@ -116,10 +110,8 @@ class ManifestParts:
 
     def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
         """Group the numbers of chunks: one request fetches each group, in their order."""
-        numbers = sorted(
-            (group * self.metadata.num_columns + column for group, column in chunks),
-            key=self._spans.__getitem__,
-        )
+        width, start_of = self.metadata.num_columns, self._spans.__getitem__
+        numbers = sorted((group * width + column for group, column in chunks), key=start_of)
         run: list[int] = []
         for number in numbers:
             if run and self._spans[number][0] - self._spans[run[-1]][1] > GAP_BYTES:
@@ -164,11 +156,9 @@ def positions_of(metadata: Any, columns: Sequence[str] | None) -> list[int]:
 
 def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, int]]) -> None:
     """ValueError if these chunks (row group, column) of a manifest or run with these bytes may take
-    more memory than its length allows. [OB4]
-
-    Values that share beginnings with others are refused: a few bytes of these may expand to any
-    amount. Those of a dictionary may each be its longest; others are as long as they are stored.
-    """
+    more memory than its length allows. [OB4] Values that share beginnings with others are refused:
+    a few bytes of these may expand to any amount. Those of a dictionary may each be its longest;
+    others are as long as they are stored."""
     room = limit = min(MAX_MANIFEST_RAW_BYTES, ROOM_BYTES + GROWTH * len(data))
     for group, at in chunks:
         chunk, leaf = file.metadata.row_group(group).column(at), file.metadata.schema.column(at)
@@ -176,12 +166,8 @@ def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, i
             raise ValueError(f"column {leaf.path!r} has values that share their beginnings")
         raw, values = chunk.total_uncompressed_size, chunk.num_values
         room -= raw + values * max(leaf.length, _VALUE_BYTES)
-        if (
-            min(raw, values) >= 0
-            and leaf.physical_type == "BYTE_ARRAY"
-            and chunk.has_dictionary_page
-            and values * raw > room >= 0
-        ):
+        is_coded = leaf.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
+        if is_coded and min(raw, values) >= 0 and values * raw > room >= 0:
             room -= values * _longest(data, file.metadata, group, at)
         if min(raw, values, room) < 0:
             raise ValueError(f"it takes more than {limit} bytes once decoded")
@@ -190,9 +176,8 @@ def check_decoded(file: pq.ParquetFile, data: Any, chunks: Iterable[tuple[int, i
 def _longest(data: Any, metadata: Any, group: int, at: int) -> int:
     """The length of the longest value of a column chunk; what is in a dictionary stays there."""
     path = metadata.schema.column(at).path
-    file = pq.ParquetFile(
-        pa.BufferReader(pa.py_buffer(data)), metadata=metadata, read_dictionary=[path]
-    )
+    source = pa.BufferReader(pa.py_buffer(data))
+    file = pq.ParquetFile(source, metadata=metadata, read_dictionary=[path])
     longest = 0
     for values in file.read_row_group(group, columns=[path], use_threads=False).column(0).chunks:
         while pa.types.is_nested(values.type):  # of one leaf
@@ -207,11 +192,9 @@ def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
     file = pq.ParquetFile(pa.BufferReader(data))
     view = memoryview(data)
     digests = b"".join(_digest(view[start:end]) for start, end in chunk_spans(file.metadata))
-    known = file.schema_arrow.metadata or {}
-    empty = io.BytesIO()
-    pq.ParquetWriter(
-        empty, file.schema_arrow.with_metadata({**known, CHUNKS: base64.b64encode(digests)})
-    ).close()
+    known, empty = file.schema_arrow.metadata or {}, io.BytesIO()
+    marked = file.schema_arrow.with_metadata({**known, CHUNKS: base64.b64encode(digests)})
+    pq.ParquetWriter(empty, marked).close()
     metadata = pq.read_metadata(pa.BufferReader(empty.getvalue()))
     metadata.append_row_groups(file.metadata)
     written = io.BytesIO()
@@ -223,11 +206,8 @@ def with_chunk_digests(data: bytes) -> tuple[bytes, FooterRef]:
 
 def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
     """Where each column chunk begins and ends: by row group, and within it by column."""
-    spans = []
-    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
-        for chunk in (group.column(index) for index in range(metadata.num_columns)):
-            spans.append(chunk_span(chunk))
-    return spans
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    return [chunk_span(each.column(at)) for each in groups for at in range(metadata.num_columns)]
 
 
 def _digest(chunk: memoryview) -> bytes:
@@ -246,18 +226,12 @@ _NEVER_NULL = {"path", "rows", "bytes"}
 _CACHED = 64
 # bytes of cached tables; the same again for manifests that are read by parts
 _CACHED_BYTES = 512 << 20
-KEY_RUN = pa.schema(
-    [
-        pa.field("key", pa.string(), False),
-        pa.field("version", pa.int64(), False),
-        pa.field("digest", pa.string(), False),
-    ]
-)
+_PATH, _VERSION = pa.field("path", pa.string(), False), pa.field("version", pa.int64(), False)
+_KEY, _DIGEST = pa.field("key", pa.string(), False), pa.field("digest", pa.string(), False)
+KEY_RUN = pa.schema([_KEY, _VERSION, _DIGEST])
 # null: aborted
-JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])
-REMOVED_RUN = pa.schema(
-    [pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)]
-)
+JOB_RUN = pa.schema([pa.field("job", pa.string(), False), _VERSION.with_nullable(True)])
+REMOVED_RUN = pa.schema([_PATH, pa.field("bitmap", pa.string(), False)])
 
 
 _Kept = TypeVar("_Kept", pa.Table, ManifestParts)
@@ -289,10 +263,7 @@ class _Cache(Generic[_Kept]):
 
 class ManifestReader:
     """Manifests and runs of one table. It fetches each object once and checks it against the digest
-    in its reference. [OB4] [OB6]
-
-    Safe for several threads.
-    """
+    in its reference. [OB4] [OB6] Safe for several threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -325,10 +296,9 @@ class ManifestReader:
         parts = self._parts.get(key)
         if parts is None:
             parts = ManifestParts(self._store, ref, footer)
+            rows = parts.metadata.num_rows
             try:
-                manifest_table.check_columns(
-                    parts.schema, parts.metadata.num_rows, ref, partition_by
-                )
+                manifest_table.check_columns(parts.schema, rows, ref, partition_by)
             except ValueError as error:
                 raise codec.damaged(ref.path, error) from None
         return self._parts.put(key, parts)
@@ -356,9 +326,8 @@ class ManifestReader:
         united = {path: decode(text) for path, text in snapshot.removed.items()}
         for run in snapshot.removed_runs:
             table = self.run(run, REMOVED_RUN)
-            for path, text in zip(
-                table.column("path").to_pylist(), table.column("bitmap").to_pylist(), strict=True
-            ):
+            for row in table.to_pylist():
+                path, text = row["path"], row["bitmap"]
                 try:
                     united[path] = united.get(path, 0) | decode(text)
                 except ValueError as error:
@@ -370,19 +339,12 @@ class ManifestReader:
         key = (ref.path, ref.digest)
         table = self._tables.get(key)
         if table is None:
-            table = self._tables.put(
-                key, _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.rows)
-            )
-        fits = [(field.name, field.type) for field in table.schema] == [
-            (field.name, field.type) for field in kind
-        ]
-        if (
-            not fits
-            or table.num_rows != ref.rows
-            or any(table.column(f.name).null_count for f in kind if not f.nullable)
-        ):
-            reason = "its columns or its rows are not what the head says"
-            raise codec.damaged(ref.path, reason)
+            data = self._fetch(ref.path, ref.bytes, ref.digest)
+            table = self._tables.put(key, _parse(data, ref.path, ref.rows))
+        fits = (table.schema.names, table.schema.types) == (kind.names, kind.types)
+        full = (field.name for field in kind if not field.nullable)
+        if not fits or table.num_rows != ref.rows or any(table.column(n).null_count for n in full):
+            raise codec.damaged(ref.path, "its columns or its rows are not what the head says")
         return table
 
     def lookup(self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema) -> dict[str, Any] | None:
@@ -411,10 +373,7 @@ class ManifestReader:
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
     ) -> pa.Table:
         """These columns of the live rows of one manifest, as in `live`, but without a check of
-        paths. One request. [OB9]
-
-        A manifest that is not cached already stays so.
-        """
+        paths. One request. [OB9] A manifest that is not cached already stays so."""
         if self._tables.get(_key(ref, snapshot.partition_by)) is not None:
             return self.live(ref, snapshot, removed).select(names)
         check_removed(ref, removed)
@@ -447,12 +406,11 @@ class ManifestReader:
         """All rows of a manifest: every column, still unchecked, or these. One request."""
         columns = None if names is None else list(names)
         table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, columns)
-        if columns is not None and (
-            {*table.column_names} != {*columns}
-            or table.num_rows != ref.files
-            or any(table.column(each).null_count for each in _NEVER_NULL & {*columns})
-        ):
-            raise codec.damaged(ref.path, "its rows are not what the head says")
+        if columns is not None:
+            fits = {*table.column_names} == {*columns} and table.num_rows == ref.files
+            full = _NEVER_NULL & {*columns}
+            if not fits or any(table.column(each).null_count for each in full):
+                raise codec.damaged(ref.path, "its rows are not what the head says")
         return table
 
     def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
@@ -497,10 +455,8 @@ def put_manifest(
     data, footer = manifest_bytes(table)
     path = object_names.manifest_name(job, env.randomness(16))
     create_own(store, path, data, env)
-    described = manifest_table.describe(table, of)
-    return ManifestRef(
-        path=path, bytes=len(data), digest=codec.digest(data), footer=footer, **described
-    )
+    said, digest = manifest_table.describe(table, of), codec.digest(data)
+    return ManifestRef(path=path, bytes=len(data), digest=digest, footer=footer, **said)
 
 
 def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env) -> RunRef:
@@ -525,32 +481,22 @@ def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
     if create(store, path, data, env):
         return
     if codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):
-        raise CorruptMetadataError(
-            f"{path} holds other bytes than its job wrote; run the job again", object_name=path
-        )
+        text = f"{path} holds other bytes than its job wrote; run the job again"
+        raise CorruptMetadataError(text, object_name=path)
 
 
 def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
     """A manifest as Parquet, and the reference to its footer if it is large enough to be read by
-    parts. [OB13] [OB14]
-
-    The columns that filters read lie together, before paths, digests and jobs, so that one request
-    fetches them.
-    """
-    small = [name for name in table.column_names if name in _COUNTS or "." in name]
-    repeated = [
-        name
-        for name in table.column_names
-        if name in _REPEATED or name.partition(".")[0] in _REPEATED
-    ]
+    parts. [OB13] [OB14] The columns that filters read lie together, before paths, digests and jobs,
+    so that one request fetches them."""
+    names = table.column_names
+    small = [name for name in names if name in _COUNTS or "." in name]
+    repeated = [name for name in names if name.partition(".")[0] in _REPEATED]
     kinds = {name: table.schema.field(name).type for name in small if name not in repeated}
     packed = [name for name, kind in kinds.items() if any(is_kind(kind) for is_kind in _WHOLE)]
     data = to_parquet(
-        table.select([*small, *(name for name in table.column_names if name not in small)]),
-        use_dictionary=[
-            *repeated,
-            *(f"sources.list.element.{name}" for name in ("source", "start", "end")),
-        ],
+        table.select([*small, *(name for name in names if name not in small)]),
+        use_dictionary=[*repeated, *_SOURCES],
         column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED") or None,
         write_statistics=[*small, "path"],
     )
@@ -560,22 +506,16 @@ def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
 
 
 _COUNTS = ("rows", "bytes", "added")
+_SOURCES = [f"sources.list.element.{name}" for name in ("source", "start", "end")]
 _REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
 _WHOLE = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp, pa.types.is_duration)
 
 
 def to_parquet(table: pa.Table, **options: Any) -> bytes:
     """The table as Parquet: zstd, row groups for pruning, statistics and page indexes. [OB13]"""
-    sink = io.BytesIO()
+    sink, options = io.BytesIO(), {**options, "row_group_size": ROW_GROUP_ENTRIES}
     tagged = table.replace_schema_metadata({"manifestcommit.format_version": "1"})
-    pq.write_table(
-        tagged,
-        sink,
-        compression="zstd",
-        row_group_size=ROW_GROUP_ENTRIES,
-        write_page_index=True,
-        **options,
-    )
+    pq.write_table(tagged, sink, compression="zstd", write_page_index=True, **options)
     return sink.getvalue()
 
 

@@ -13,10 +13,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice, pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from ..errors import (
     CorruptMetadataError,
@@ -27,19 +26,16 @@ from ..errors import (
     TableNotFoundError,
 )
 from ..format import object_names
-from ..format.change import Change, Position, Write
-from ..format.fields import Schema
+from ..format.change import Change, Position
 from ..format.snapshot import (
     Author,
     Commit,
-    Constraint,
     KeyRecord,
     Note,
     Snapshot,
     allowed,
     is_far,
 )
-from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
@@ -54,7 +50,6 @@ from .version_chain import (
     list_above,
     misplaced,
     open_head,
-    open_object,
     read_object,
     read_version,
     walk_back,
@@ -80,47 +75,15 @@ _MOST_KEPT = 32
 _LARGEST_KEPT = 64 * 1024
 
 
-class RowCheck(Protocol):
-    """Checks the rows of one attempt against constraints. [CK2]"""
-
-    def take(self, rows: pa.RecordBatch) -> bool: ...
-
-    def end(self) -> None: ...
-
-
-class Gate(Protocol):
-    """Checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
-
-    def RowChecks(self, plan: Any, url: str) -> RowCheck: ...  # noqa: N802  # a class
-
-    def check_change(
-        self, ctx: TableContext, head: Snapshot, change: Write, names: Sequence[str]
-    ) -> Violation | None: ...
-
-    def first_violation(
-        self, ctx: TableContext, snapshot: Snapshot, constraints: Mapping[str, Constraint]
-    ) -> Violation | None: ...
-
-    def texts_of(self, snapshot: Snapshot) -> dict[str, str]: ...
-
-    def check_schema(self, snapshot: Snapshot, schema: Schema) -> None: ...
-
-    def bind(self, ctx: TableContext, conditions: Any, schema: Schema) -> Any: ...
-
-
-def gate() -> Gate:
-    """What checks rows against constraints."""
-    found: Gate = export_hook.registered("gate")()
-    return found
+def gate() -> Any:
+    """What checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
+    return export_hook.registered("gate")()
 
 
 class TableContext:
     """A store with its environment, a manifest cache, and the newest version that this process has
-    seen. Not shared between threads.
-
-    note: what the caller says of the commits that are made with it; author: who makes them, if not
-    this process.
-    """
+    seen. Not shared between threads. note: what the caller says of the commits that are made with
+    it; author: who makes them, if not this process."""
 
     def __init__(
         self,
@@ -208,11 +171,9 @@ class TableContext:
 
     def prove(self, proven: Sequence[str]) -> None:
         """Check that put-if-absent on this store has one winner; UnsafeStoreError otherwise, before
-        anything is written. [ST7] [ST12]
-
-        proven: the stores that the table's latest version records as proven. On any other store (a
-        new table, a copy on another store) concurrent put-if-absent probes run once.
-        """
+        anything is written. [ST7] [ST12] proven: the stores that the table's latest version records
+        as proven. On any other store (a new table, a copy on another store) concurrent
+        put-if-absent probes run once."""
         if self.store.identity and self.store.identity not in proven and not self._has_proven:
             from ..store.doctor import prove
 
@@ -229,12 +190,11 @@ class TableContext:
         """The time of a commit: this clock, or the store's if both disagree. [CM14] [CM27]"""
         now_us, told_s = self.env.now_us(), self.store.now_s
         if told_s is not None and is_far(now_us, int(told_s * 1e6)):
+            apart = _apart(now_us, int(told_s * 1e6))
             self._warn_once(
                 "clock",
-                (
-                    f"this machine's clock is {_apart(now_us, int(told_s * 1e6))} the "
-                    "store's, whose time is used. Synchronize this machine's clock (NTP)"
-                ),
+                f"this machine's clock is {apart} the store's, whose time is used. Synchronize "
+                "this machine's clock (NTP)",
             )
             now_us = int(told_s * 1e6)
         if parent_us > now_us and is_far(now_us, parent_us):
@@ -289,13 +249,8 @@ def _apart(mine_us: int, other_us: int) -> str:
 
 def check_same_root(ctx: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
     """Check that what a job created belongs to its own table, and not to another one that was
-    created at the same path. above: a listing made since. [CM5] [LY10]
-
-    If only the table's own marker exists, that is enough. Otherwise the base version must be
-    unchanged, unless it may have expired since.
-    """
-    if above.tables == {mine.snapshot.table_id}:
-        return
+    created at the same path, where its own marker is not the only one. above: a listing made since.
+    [CM5] [LY10] The base version must be unchanged, unless it may have expired since."""
     wrong = misplaced(ctx.store.url, mine.snapshot, above.tables)
     stored = read_object(ctx.store, base.version)
     if stored is None and (wrong is not None or above.versions[-1] <= mine.version):
@@ -317,23 +272,17 @@ def is_removed(ctx: TableContext, base: Head) -> bool:
 
 def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
     """Raise the error of a removed table, but only if the table is removed: a wrong listing must
-    not lead anyone to delete a table in use. [CM5]
-
-    mine: what this job has created, if anything. The error names it only if it exists and is not a
-    version of another table.
-    """
+    not lead anyone to delete a table in use. [CM5] mine: what this job has created, if anything.
+    The error names it only if it exists and is not a version of another table."""
     url = ctx.store.url
     stored = read_object(ctx.store, base.version)
     if stored is not None and stored.digest == base.digest:
-        return StoreError(
-            f"{url}: the store's list does not show version {base.version}, which is there"
-        )
+        text = f"the store's list does not show version {base.version}, which is there"
+        return StoreError(f"{url}: {text}")
     left = read_object(ctx.store, mine.version) if mine is not None else None
     if mine is None or left is None or left.digest != mine.digest:
-        return TableNotFoundError(
-            f"the table at {url} was removed while this job committed; nothing of it counts. "
-            "Run it again."
-        )
+        text = f"the table at {url} was removed while this job committed"
+        return TableNotFoundError(f"{text}; nothing of it counts. Run it again.")
     name = object_names.version_name(mine.version)
     what = (
         "the table that is there now skips it. Leave it there, and run the job again."
@@ -350,7 +299,7 @@ def removed(ctx: TableContext, base: Head, mine: Head | None) -> Exception:
 def _is_skipped(store: Store, mine: Head) -> bool:
     """Whether another table is there, whose readers and writers skip this object. [LY15]"""
     try:
-        return open_object(store).snapshot.table_id != mine.snapshot.table_id
+        return open_head(store, is_member_too=True).snapshot.table_id != mine.snapshot.table_id
     except (CorruptMetadataError, TableNotFoundError):
         return False
 
@@ -396,10 +345,9 @@ def format_of(name: str) -> OtherFormat | None:
     for at, part in enumerate(parts[:-1]):
         if part in _LOGS:
             return OtherFormat(inner="/".join(parts[:at]), name=_LOGS[part], log=part)
-    match = _ICEBERG.fullmatch(name)
-    return (
-        None if match is None else OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
-    )
+    if (match := _ICEBERG.fullmatch(name)) is None:
+        return None
+    return OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
 
 
 def format_at(store: Store) -> OtherFormat | None:
@@ -413,17 +361,14 @@ _LOOKED_AT = 1000  # names to examine for a better error message
 
 def open_or_free(ctx: TableContext) -> Head | None:
     """Open the table; None if one may be created, else NotATableError. [LY6] [CM13]"""
-    try:
+    with contextlib.suppress(TableNotFoundError):
         return ctx.open()
-    except TableNotFoundError:
-        pass
     try:
         check_free_root(ctx.store)
     except NotATableError:
-        try:  # another writer may have created the table in the meantime
+        # another writer may have created the table in the meantime
+        with contextlib.suppress(TableNotFoundError):
             return ctx.open()
-        except TableNotFoundError:
-            pass
         raise
     return None
 
@@ -434,31 +379,24 @@ def check_free_root(store: Store) -> None:
         inner, _, rest = info.name.partition(f"/{object_names.VERSIONS}")
         if (other := format_of(info.name)) is not None:
             raise _of_another_format(store, other)
-        is_version = (
-            bool(rest) and object_names.parse_version(object_names.VERSIONS + rest) is not None
-        )
+        version = f"{object_names.VERSIONS}{rest}" if rest else ""
+        is_version = object_names.parse_version(version) is not None
         # names that every reader of a folder skips, such as _SUCCESS or .DS_Store
         if not is_version and any(part.startswith(("_", ".")) for part in info.name.split("/")):
             continue
         around = inner if is_version else _table_around(store, info.name)
         if around is not None:
-            raise NotATableError(
-                f"{store.url} has a table inside it, at {around!r}; tables do not nest. "
-                "Choose a path beside it."
-            )
+            text = f"{store.url} has a table inside it, at {around!r}; tables do not nest"
+            raise NotATableError(f"{text}. Choose a path beside it.")
         if (other := format_at(store)) is not None:
             raise _of_another_format(store, other)
-        remedy = "Write to a new path"
+        or_else = "; adopting takes a folder of Parquet files, and this is another folder"
         if _holds_parquet(store, info):
-            remedy += (
-                ", or make a table of these files, where they are: Table.adopt, or "
-                "`manifestcommit adopt`"
-            )
-        else:
-            remedy += "; adopting takes a folder of Parquet files, and this is another folder"
+            or_else = ", or make a table of these files, where they are: Table.adopt, or "
+            or_else += "`manifestcommit adopt`"
         raise NotATableError(
             f"{store.url} holds files already (the first is {info.name!r}) but no table. Writing "
-            f"here would mix the two, so nothing was written. {remedy}."
+            f"here would mix the two, so nothing was written. Write to a new path{or_else}."
         )
     check_not_inside(store)
 
@@ -506,10 +444,8 @@ def _table_around(store: Store, name: str) -> str | None:
 def _holds_versions(store: Store, folder: str) -> bool:
     """Whether a table exists there. Intents, and the marker of a table that was never created, do
     not count. One list request. [LY9]"""
-    return any(
-        object_names.parse_version(info.name.removeprefix(folder))
-        for info in store.list(folder + object_names.VERSIONS)
-    )
+    found = store.list(folder + object_names.VERSIONS)
+    return any(object_names.parse_version(info.name.removeprefix(folder)) for info in found)
 
 
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
@@ -525,7 +461,12 @@ def find_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | Non
 
 def find_record(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
     """The newest record of a key, inlined or spilled, or that invalidates it. [KY7]"""
-    return snapshot.keys[key] if key in snapshot.keys else _spilled_key(ctx, snapshot, key)
+    if key in snapshot.keys or not snapshot.key_runs:
+        return snapshot.keys.get(key)
+    # a key that was invalidated is in several runs [OB11]
+    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
+    records = (KeyRecord(version=row["version"], digest=row["digest"]) for row in rows if row)
+    return max(records, key=lambda record: record.version, default=None)
 
 
 def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
@@ -537,15 +478,6 @@ def dropped_at(ctx: TableContext, snapshot: Snapshot, key: str | None) -> int:
 def find_key_at(ctx: TableContext, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
     """A key's record at this head, or a newer one if gc deleted its runs since. [KY1] [RD3]"""
     return _at(ctx, head, lambda snapshot: find_key(ctx, snapshot, key))
-
-
-def _spilled_key(ctx: TableContext, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The newest record in the runs: a key that was invalidated is in several. [OB11]"""
-    rows = (ctx.manifests.lookup((run,), key, KEY_RUN) for run in snapshot.key_runs)
-    newest = max(filter(None, rows), key=lambda row: int(row["version"]), default=None)
-    if newest is None:
-        return None
-    return KeyRecord(version=newest["version"], digest=newest["digest"])
 
 
 def find_job_at(
@@ -581,10 +513,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
     """Every move of a source's watermark, newest first, back to the first one. One request per
-    version. [WM1]
-
-    SnapshotExpiredError if the readable history ends before that.
-    """
+    version. [WM1] SnapshotExpiredError if the readable history ends before that."""
     first = head.snapshot
     if source not in first.watermarks:
         return
@@ -596,32 +525,25 @@ def steps(ctx: TableContext, head: Head, source: str) -> Iterator[Step]:
             return
         first = older
     raise SnapshotExpiredError(
-        f"{ctx.store.url}: the readable history begins at version {first.version}, "
-        f"where source {source!r} was at "
-        f"{first.watermarks[source]!r} already; what moved it before is no longer known"
+        f"{ctx.store.url}: the readable history begins at version {first.version}, where source "
+        f"{source!r} was at {first.watermarks[source]!r} already; what moved it before is no "
+        "longer known"
     )
 
 
 def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
     """The commits of a version that moved the source, last first. Each records what it advanced; a
     rewind and a rollback record nothing. [CM24]"""
-    before = None if older is None else older.watermarks.get(source)
+    version, before = snapshot.version, None if older is None else older.watermarks.get(source)
     is_joint = older is not None and is_part(snapshot, older)
     for record in reversed(snapshot.commits):
         if source in record.advanced:
             start, end = record.advanced[source]
-            yield Step(
-                version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
-            )
+            yield Step(version=version, commit=record, start=start, end=end, is_joint=is_joint)
     is_told = any(source in record.advanced for record in snapshot.commits)
-    if not is_told and snapshot.watermarks.get(source) != before:
-        yield Step(
-            version=snapshot.version,
-            commit=snapshot.commits[0],
-            start=before,
-            end=snapshot.watermarks.get(source),
-            is_joint=is_joint,
-        )
+    if not is_told and (now := snapshot.watermarks.get(source)) != before:
+        first = snapshot.commits[0]
+        yield Step(version=version, commit=first, start=before, end=now, is_joint=is_joint)
 
 
 def _ancestors(ctx: TableContext, head: Head) -> Iterator[Snapshot]:
@@ -634,15 +556,8 @@ def _ancestors(ctx: TableContext, head: Head) -> Iterator[Snapshot]:
             if older.version < head.snapshot.expired and older is not start:
                 break  # a tagged start is readable, but nothing before it
             yield older.snapshot
-            restored = next(
-                (
-                    commit.restored
-                    for commit in older.snapshot.commits
-                    if commit.restored is not None
-                ),
-                None,
-            )
-            if restored is not None:
+            targets = (commit.restored for commit in older.snapshot.commits)
+            if (restored := next((at for at in targets if at is not None), None)) is not None:
                 break
         try:
             start = None if restored is None else read_version(ctx.store, head, restored)
@@ -651,7 +566,7 @@ def _ancestors(ctx: TableContext, head: Head) -> Iterator[Snapshot]:
 
 
 # The hook by which a commit is followed by its exports, and gc spares them. What is exported, and
-# how, is decided above the engine, by the registered `Exporter`, which is loaded only for a table
+# how, is decided above the engine, by the registered exporter, which is loaded only for a table
 # that has the property `export.formats`. [EX2] [EX4]
 
 EXPORT_FORMATS = "export.formats"
@@ -675,28 +590,6 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
 
 
-class Exporter(Protocol):
-    """Exports tables to the formats of other engines."""
-
-    def export_formats(self, ctx: TableContext, head: Head) -> object: ...
-
-    def check_formats(
-        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str
-    ) -> None:
-        """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot
-        express the table. snapshot: None: the table is to be created. [EX9]"""
-
-    def lags(self, ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]: ...
-
-    def keep_whole(self, ctx: TableContext, decided: Snapshot) -> None: ...
-
-    def unreached(
-        self, ctx: TableContext, decided: Snapshot, cut_s: float
-    ) -> Iterator[tuple[ObjectInfo, str]]:
-        """Objects of exports that no exported version needs, and have been so since before `cut_s`,
-        each with the reason. One list request for each format where there is nothing. [EX4]"""
-
-
 def is_export(name: str) -> bool:
     """Whether an object has a name that only exports have. [EX4]"""
     return name.startswith(_EXPORT_FOLDERS) and _EXPORT_OBJECT.fullmatch(name) is not None
@@ -712,13 +605,9 @@ def export_after_commit(ctx: TableContext) -> None:
     try:
         exporter().export_formats(ctx, head)
     except Exception as error:
-        LOG.warning(
-            "%r: version %d is committed, and its export failed: %s. The next commit, or "
-            "`manifestcommit export`, exports it.",
-            ctx.store.url,
-            head.version,
-            error,
-        )
+        text = "%r: version %d is committed, and its export failed: %s. The next commit, or "
+        text += "`manifestcommit export`, exports it."
+        LOG.warning(text, ctx.store.url, head.version, error)
 
 
 def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
@@ -726,7 +615,8 @@ def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     one more where it is behind. [EX2]"""
     if EXPORT_FORMATS not in snapshot.properties:
         return {}
-    return exporter().lags(ctx, snapshot)
+    lags: dict[str, ExportLag] = exporter().lags(ctx, snapshot)
+    return lags
 
 
 def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
@@ -736,7 +626,6 @@ def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
         exporter().keep_whole(ctx, decided)
 
 
-def exporter() -> Exporter:
+def exporter() -> Any:
     """The registered exporter; RuntimeError without one."""
-    found: Exporter = export_hook.registered()()
-    return found
+    return export_hook.registered()()

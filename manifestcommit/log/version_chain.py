@@ -17,6 +17,7 @@ from functools import partial
 from typing import Literal, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import (
     CorruptMetadataError,
@@ -59,62 +60,45 @@ def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadata
     """Why this snapshot is not a version of the table at this path; None: it is one. tables: the
     ids of markers in a later listing. It is the error where no version of the table is there, above
     which this one could be skipped. [LY14]"""
-    name, own = (
-        object_names.version_name(snapshot.version),
-        object_names.marker_name(snapshot.table_id),
-    )
-    if snapshot.table_id in tables:
+    table_id = snapshot.table_id
+    if table_id in tables:
         return None
-    remedy = (
-        f"If only the marker was lost, create {own} again with the text {snapshot.table_id} as its "
-        f"content. If the table was removed, a job of it left {name}, and no other table is here "
-        f"yet: delete {name} by hand while no job runs"
-    )
+    name, own = object_names.version_name(snapshot.version), object_names.marker_name(table_id)
+    wrong, what = own, f"is missing, and {name} belongs to its table"
     if tables:
         others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
-        what = (
-            f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
-            "is there"
-        )
-        return _error(url, name, what, remedy)
-    return _error(url, own, f"is missing, and {name} belongs to its table", remedy)
-
-
-def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
-    text = (
-        f"{name} at {url} {what}, so no table can be read or written here. Nothing was changed. "
-        f"{remedy}."
+        what = f"belongs to table {table_id}, whose marker {own} is missing, and {others} is there"
+        wrong = name
+    return CorruptMetadataError(
+        f"{wrong} at {url} {what}, so no table can be read or written here. Nothing was changed. "
+        f"If only the marker was lost, create {own} again with the text {table_id} as its content. "
+        f"If the table was removed, a job of it left {name}, and no other table is here yet: "
+        f"delete {name} by hand while no job runs.",
+        object_name=wrong,
     )
-    return CorruptMetadataError(text, object_name=name)
 
 
 # Asks the home of a joint commit what became of one of its members.
 
 
 _T = TypeVar("_T")
-_U = TypeVar("_U")
 
 
 def ask_fate(
     store: Store, member: Snapshot, hint: Hint | None
 ) -> Literal["committed", "aborted", "undecided", "newer"]:
-    """What became of a member that is the newest object of its table. [MT6]
-
-    hint: that of its table, which may say without a request that the member is committed, and is
-    believed: who may put it may create the table's next version, too [MT7]. An error where the
-    answer is not known. Three requests, and one for each run that may record the attempt or its
-    job.
-    """
-    assert member.pending is not None
-    if (
-        hint is not None
-        and hint.version == member.version
-        and hint.attempt == attempt_of(member.pending)
-    ):
+    """What became of a member that is the newest object of its table. [MT6] hint: that of its
+    table, which may say without a request that the member is committed, and is believed: who may
+    put it may create the table's next version, too [MT7]. An error where the answer is not known.
+    Three requests, and one for each run that may record the attempt or its job."""
+    pending = member.pending
+    assert pending is not None
+    said = None if hint is None else (hint.version, hint.attempt)
+    if said == (member.version, attempt_of(pending)):
         return "committed"
-    at = home_of(store, member.pending)
+    at = home_of(store, pending)
     try:
-        home = open_object(at).snapshot
+        home = open_head(at, is_member_too=True).snapshot
     except TableNotFoundError:
         raise _unknown(store, member, "there is no table there") from None
     except StoreDeniedError as error:
@@ -122,17 +106,18 @@ def ask_fate(
             f"{store.url}: its newest version is a member of a joint commit that the table at "
             f"{at.url} decides, and these credentials may not read that one: {error}. Nothing was "
             "changed. Who reads this table has to be able to read that one, too: permit it, or "
-            f"read version {member.pending.base}. To be free of it until the next joint commit, "
+            f"read version {pending.base}. To be free of it until the next joint commit, "
             "commit here with credentials that may read both (`manifestcommit settle`)."
         ) from error
-    if home.table_id != member.pending.table_id:
+    if home.table_id != pending.table_id:
         raise _unknown(store, member, f"another table is there, {home.table_id}")
     if (home.rank, home.table_id) >= (member.rank, member.table_id):
         # no writer makes it; followed, homes might name each other without end
+        name = object_names.version_name(member.version)
         raise CorruptMetadataError(
-            f"{object_names.version_name(member.version)} at {store.url} names {at.url} as its "
-            "home, which does not come before it in the order of tables; nothing was changed.",
-            object_name=object_names.version_name(member.version),
+            f"{name} at {store.url} names {at.url} as its home, which does not come before it in "
+            "the order of tables; nothing was changed.",
+            object_name=name,
         )
     reader = ManifestReader(at)
 
@@ -230,27 +215,45 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         return self.snapshot.version
 
 
-def open_head(store: Store, known: Head | None = None) -> Head:
+def open_head(store: Store, known: Head | None = None, *, is_member_too: bool = False) -> Head:
     """The latest version as of this call: hint; get beside list. TableNotFoundError if there is no
     version at all. [RD1]
 
     Two more requests if the hint is out of date, one more if there is none; one list if `known`,
-    from an earlier call, is still the latest, and one get if it is not.
+    from an earlier call, is still the latest, and one get if it is not. is_member_too: the newest
+    object will do, perhaps a member of a joint commit; no home is asked. [MT6]
     """
     if known is not None and known.data and known.top is None and known.snapshot.pending is None:
         # decoded anew: callers own what they were told of it. An error counts in the whole list, as
         # with a hint.
         with contextlib.suppress(CorruptMetadataError):
             name = object_names.version_name(known.version)
-            own = msgspec.structs.replace(
-                known, snapshot=codec.decode_snapshot(known.data, name=name), taken=0
-            )
-            newest = _newest_object(store, own.version, own)
-            if newest is not None:
+            snapshot = codec.decode_snapshot(known.data, name=name)
+            own = replace(known, snapshot=snapshot, taken=0)
+            if (newest := _newest_object(store, own.version, own)) is not None:
                 return settled_head(store, newest)
-    hint = _hinted(store)
-    head, glanced = _object_by_hint(store, hint)
-    return settled_head(store, head, hint, glanced)
+    hint, glanced, head, above = _hinted(store), None, None, None
+    # an error counts in the whole list: a hint may name anything, proves nothing, and may name what
+    # a job of a removed table has left [LY7]
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        if hint is not None and hint.digest is not None:
+            look = beside(store, partial(list_above, store, hint.version))
+            glanced, above = read_object(store, hint.version), look()
+            # The list may come first. If nothing is above the version there, its object of that
+            # moment was never deleted. One of this digest was there before the hint was put: it is
+            # that one.
+            if glanced is None or glanced.digest != hint.digest:
+                above = None
+        elif hint is not None:
+            glanced = read_object(store, hint.version)
+        if hint is not None:
+            head = _newest_object(store, hint.version, glanced, above)
+    if head is None and (head := _newest_object(store, 0)) is None:
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first "
+            "write, or `adopt` the Parquet files there"
+        )
+    return head if is_member_too else settled_head(store, head, hint, glanced)
 
 
 def newest_above(
@@ -273,11 +276,9 @@ def settled_head(
     store: Store, newest: Head, hint: Hint | None = None, got: Head | None = None
 ) -> Head:
     """The state of the table at its newest object: of a member of a joint commit that is not
-    committed, that of its base, and the member as `top`. [MT6] [MT8]
-
-    No request unless the object is a member. Then three to its home, unless the hint says what
-    became of it, and one for the base, if that is what is read and not what was `got` before.
-    """
+    committed, that of its base, and the member as `top`. [MT6] [MT8] No request unless the object
+    is a member. Then three to its home, unless the hint says what became of it, and one for the
+    base, if that is what is read and not what was `got` before."""
     for _ in range(_RESTARTS):
         pending = newest.snapshot.pending
         if pending is None:
@@ -316,38 +317,6 @@ def _below(base: Head, member: Head, fate: str) -> Head:
     )
 
 
-def open_object(store: Store) -> Head:
-    """The newest object as of this call, perhaps a member; no home is asked. [MT6] [RD1]"""
-    return _object_by_hint(store, _hinted(store))[0]
-
-
-def _object_by_hint(store: Store, hint: Hint | None) -> tuple[Head, Head | None]:
-    """The newest object, and the version that the hint names; None: it led nowhere."""
-    glanced = head = above = None
-    if hint is not None and hint.digest is None:
-        glanced = _glance(store, hint.version)
-    elif hint is not None:
-        get, look = partial(_glance, store, hint.version), partial(list_above, store, hint.version)
-        glanced, above = side_by_side(store, get, look)
-        # The list may come first. If nothing is above the version there, its object of that moment
-        # was never deleted. One of this digest was there before the hint was put: it is that one.
-        if glanced is None or glanced.digest != hint.digest:
-            above = None
-    if hint is not None:
-        # an error counts in the whole list: a hint may name what a job of a removed table has left
-        with contextlib.suppress(CorruptMetadataError):
-            head = _newest_object(store, hint.version, glanced, above)
-    if head is None:
-        glanced = None
-        head = _newest_object(store, 0)
-    if head is None:
-        raise TableNotFoundError(
-            f"there is no table at {store.url}; check the path, create the table by a first "
-            "write, or `adopt` the Parquet files there"
-        )
-    return head, glanced
-
-
 def _is_beneath(base: Head, member: Head) -> bool:
     """Whether the member was built on these very bytes."""
     return base.version == member.version - 1 and member.snapshot.parent_digest == base.digest
@@ -374,10 +343,8 @@ def _newest_object(
         strays = _strays(above, others)
         left = [version for version in above.versions if version not in strays]
         if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
-            raise cast(
-                "CorruptMetadataError",
-                misplaced(store.url, others[max(strays)].snapshot, above.tables),
-            )
+            stray = misplaced(store.url, others[max(strays)].snapshot, above.tables)
+            raise cast("CorruptMetadataError", stray)
         # one of another table that was fetched long ago does not count: the present table may have
         # this version since
         if head is not None and head.snapshot.table_id not in above.tables:
@@ -398,10 +365,8 @@ def _newest_object(
             # it is what the list has shown, and nothing was above it there
             if head.version == above.versions[-1] and head.etag and head.etag == above.etag:
                 return _beside_others(head, others, above, above.etag)
-    raise StoreError(
-        f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
-        "is the table being removed?"
-    )
+    text = f"the newest version vanished {_RESTARTS} times between list and get"
+    raise StoreError(f"{store.url}: {text}; is the table being removed?")
 
 
 def _strays(above: VersionListing, others: Mapping[int, Head]) -> set[int]:
@@ -436,7 +401,7 @@ def _beside_others(
     taken = 0
     while head.version + taken + 1 in others:
         taken += 1
-    return msgspec.structs.replace(head, taken=taken, etag=etag, waiting=above.intents)
+    return replace(head, taken=taken, etag=etag, waiting=above.intents)
 
 
 def _check_unbroken(listed: list[int], head: Head) -> None:
@@ -451,18 +416,13 @@ def _check_unbroken(listed: list[int], head: Head) -> None:
     void = head.snapshot.void
     if missing > len(void) or missing > len({each for each in void if each > chain[0]} - {*chain}):
         name = object_names.version_name(head.version)
-        reason = (
-            f"it says that versions are readable from {head.snapshot.expired} on, and of those "
-            f"from {chain[0]} on some are missing"
-        )
-        raise codec.damaged(name, reason)
+        said = f"it says that versions are readable from {head.snapshot.expired} on"
+        raise codec.damaged(name, f"{said}, and of those from {chain[0]} on some are missing")
 
 
 def list_above(store: Store, start: int) -> VersionListing:
     """Every version from `start` on, and the markers and intents, which the listing returns after
-    them. One request. [LY2] [LY11] [LY14] [ST3]
-
-    Intents beyond the first `MAX_INTENTS` are ignored.
+    them. One request. [LY2] [LY11] [LY14] [ST3] Intents beyond the first `MAX_INTENTS` are ignored.
     """
     versions: list[int] = []
     tables: list[str] = []
@@ -496,17 +456,14 @@ def read_object(store: Store, version: int, listed: str = "") -> Head | None:
         return None
     snapshot = codec.decode_snapshot(data, name=name)
     is_listed = etag == listed
-    return Head(
-        snapshot=snapshot, digest=codec.digest(data), data=data, etag=etag if is_listed else ""
-    )
+    etag = etag if is_listed else ""
+    return Head(snapshot=snapshot, digest=codec.digest(data), data=data, etag=etag)
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:
-    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4]
-
-    An object with an expired name may come from a stalled writer: after reading a version below the
-    head, the head is read again.
-    """
+    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4] An
+    object with an expired name may come from a stalled writer: after reading a version below the
+    head, the head is read again."""
     if version == head.version:
         return head
     if version > head.version:
@@ -517,9 +474,8 @@ def read_version(store: Store, head: Head, version: int) -> Head:
     stored = read_object(store, version)
     newest = newest_above(store, head.version, head)
     if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
-        raise TableNotFoundError(
-            f"the table at {store.url} was removed while version {version} was read"
-        )
+        text = f"the table at {store.url} was removed while version {version} was read"
+        raise TableNotFoundError(text)
     _check_readable(store, newest, version)
     if stored is None:
         raise missing_version(version)
@@ -537,11 +493,8 @@ def next_state(head: Snapshot, version: int) -> int:
 
 def walk_back(store: Store, head: Head) -> Iterator[Head]:
     """The head and its predecessors, newest first, down to the oldest readable version. One request
-    each. [RD3]
-
-    A version that expired during the walk, and was created again by a stalled writer, is left out:
-    its successor was not built on it.
-    """
+    each. [RD3] A version that expired during the walk, and was created again by a stalled writer,
+    is left out: its successor was not built on it."""
     lowest, child = head.snapshot.expired, head
     yield head
     for version in range(head.version - 1, lowest - 1, -1):
@@ -594,41 +547,33 @@ def put_hint(store: Store, version: int, digest: str | None, attempt: str | None
         store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
 
 
-def _glance(store: Store, version: int) -> Head | None:
-    """The version that the hint names, if readable. It may be any, and proves nothing. [LY7]"""
-    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
-        return read_object(store, version)
-    return None
-
-
-def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], _U]) -> tuple[_T, _U]:
-    """The results of two requests that may take effect in either order: at once, if the store is
-    behind a network; a simulated store draws which one goes first."""
+def beside(store: Store, request: Callable[[], _T]) -> Callable[[], _T]:
+    """What returns the result of a request that may take effect before or after those that are made
+    meanwhile: it is sent at once, if the store is behind a network; a simulated store draws which
+    one goes first."""
     if getattr(store, "goes_second_first", bool)():
-        later = second()
-        return first(), later
+        found = request()
+        return lambda: found
     if not store.is_remote:
-        return first(), second()
-    with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
-        beside = pool.submit(second)
-        found = first()
-        return found, beside.result()
+        return request
+    pool = ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside")
+    sent = pool.submit(request)
+    pool.shutdown(wait=False)
+    return sent.result
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:
     """Check that two readable versions belong to one table: an object with an expired name may have
     been left by a stalled job of any table. [OB2] [LY10]"""
-    lower, higher = sorted((head, other), key=lambda candidate: candidate.version)
-    if lower.snapshot.table_id == higher.snapshot.table_id or not is_readable(
-        higher.snapshot, lower.version
-    ):
+    lower, higher = sorted((head.snapshot, other.snapshot), key=lambda each: each.version)
+    if lower.table_id == higher.table_id or not is_readable(higher, lower.version):
         return
     name = object_names.version_name(higher.version)
     raise CorruptMetadataError(
-        f"{name} at {store.url} is of table {higher.snapshot.table_id}, and version "
-        f"{lower.version} below it of table {lower.snapshot.table_id}: a job of a removed table "
-        "left one of them. Nothing was changed. Find out which table belongs here (`manifestcommit "
-        "verify`), and delete the versions of the other one by hand while no job runs.",
+        f"{name} at {store.url} is of table {higher.table_id}, and version {lower.version} below "
+        f"it of table {lower.table_id}: a job of a removed table left one of them. Nothing was "
+        "changed. Find out which table belongs here (`manifestcommit verify`), and delete the "
+        "versions of the other one by hand while no job runs.",
         object_name=name,
     )
 
@@ -655,10 +600,8 @@ def _check_readable(store: Store, head: Head, version: int) -> None:
 
 def _tagged(snapshot: Snapshot) -> str:
     """Describe the newest few expired versions that tags keep readable."""
-    kept = sorted(
-        {tag.version for tag in snapshot.tags.values() if tag.version < snapshot.expired},
-        reverse=True,
-    )
+    tagged = {tag.version for tag in snapshot.tags.values()}
+    kept = sorted((each for each in tagged if each < snapshot.expired), reverse=True)
     return f", beside {', '.join(map(str, kept[:10]))} by a tag" if kept else ""
 
 
@@ -676,11 +619,8 @@ def choose_version(
     tag: str | None,
 ) -> int | None:
     """The requested version; None: the latest. At most one argument is given. [RD4] [RD5]"""
-    given = [
-        name
-        for name, value in (("version", version), ("as_of", as_of), ("tag", tag))
-        if value is not None
-    ]
+    choices = {"version": version, "as_of": as_of, "tag": tag}
+    given = [name for name, value in choices.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"give one of version, as_of and tag, not {' and '.join(given)}")
     if version is not None:
@@ -700,13 +640,11 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
     never decrease along the chain. [CM14]"""
     if head.snapshot.committed_at <= moment:
         return head.version
+    none = f"{store.url} has no readable version as old as {to_datetime(moment).isoformat()}"
     low, high = head.snapshot.expired, head.version  # the answer lies in [low, high)
     if (oldest := _committed_at(store, head, low)) > moment:
         _check_undisputed(store, head, moment, low, oldest)
-        raise VersionNotFoundError(
-            f"{store.url} has no readable version as old as "
-            f"{to_datetime(moment).isoformat()}; the oldest is {low}"
-        )
+        raise VersionNotFoundError(f"{none}; the oldest is {low}")
     while high - low > 1:
         middle = (low + high) // 2
         if _committed_at(store, head, middle) <= moment:
@@ -717,25 +655,20 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
     for void in reversed(head.snapshot.void):  # was never a state of the table [MT8]
         low -= void == low
     if low < head.snapshot.expired:
-        raise VersionNotFoundError(
-            f"{store.url} has no readable version as old as {to_datetime(moment).isoformat()}"
-        )
+        raise VersionNotFoundError(none)
     return low
 
 
 def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: int) -> None:
     """VersionNotFoundError if the version above the answer was certainly not committed at its
-    recorded time, a warning if that is possible. [CM27]
-
-    The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
-    have reached it. If their clocks jumped over it, theirs may be the wrong ones.
-    """
+    recorded time, a warning if that is possible. [CM27] The recorded time is certainly wrong if it
+    lies in the future, or if the clocks of later writers have reached it. If their clocks jumped
+    over it, theirs may be the wrong ones."""
     env: Env = getattr(store, "env", None) or Env()
     now = store.now_s
     now_us = env.now_us() if now is None else int(now * 1e6)
-    dispute = next(
-        (disputed for disputed in head.snapshot.disputed_times if disputed.first == above), None
-    )
+    disputes = head.snapshot.disputed_times
+    dispute = next((each for each in disputes if each.first == above), None)
     is_ahead = said > now_us and is_far(said, now_us)
     if dispute is None and not is_ahead:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -199,7 +198,7 @@ def type_of(name: str, type: str | pa.DataType) -> FieldType:
     """The type of a column, as a schema holds it."""
     if isinstance(type, str):
         return parse_type(type)
-    named = values.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+    named = values.from_arrow(pa.schema([(name, type)]))
     return named.fields[0].type
 
 

@@ -592,18 +592,20 @@ def _change(
     snapshot = head.snapshot
     ledger = WriteTotals(ctx.tally, began_us)
     for _, new in parts:
-        ledger.take(new.entries, new.manifests, new.intake)
+        ledger.take(new.intake)
+    entries = tuple(entry for _, new in parts for entry in new.entries)
+    refs = tuple(ref for _, new in parts for ref in new.manifests)
     return Write(
         job=job,
         birth=head.version,
         operation=REPLACE,
         schema=snapshot.schema,
         partition_by=snapshot.partition_by,
-        add=tuple(entry for _, new in parts for entry in new.entries),
-        add_manifests=tuple(ref for _, new in parts for ref in new.manifests),
+        add=entries,
+        add_manifests=refs,
         touched=dedupe(of_partition(snapshot.partition_by, group.partition) for group, _ in parts),
         remove=frozenset(path for group, _ in parts for path in group.paths),
-        summary=ledger.summary(sum(new.tasks for _, new in parts)),
+        summary=ledger.summary(sum(new.tasks for _, new in parts), entries, refs),
     )
 
 

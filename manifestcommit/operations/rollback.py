@@ -37,7 +37,7 @@ from ..log.version_chain import (
     Head,
     choose_version,
     missing_version,
-    open_object,
+    open_head,
     raise_if_expired,
     read_object,
     read_version,
@@ -61,7 +61,7 @@ def settle(ctx: TableContext, said: Said | None, *, reason: str | None = None) -
 
     said: what became of the member, as an operator decides; only where its home cannot be asked.
     """
-    newest = open_object(ctx.store)
+    newest = open_head(ctx.store, is_member_too=True)
     if newest.snapshot.pending is None:
         return Outcome(kind="unchanged", job_id="", version=newest.version)
     part: Part | None = None

@@ -42,7 +42,6 @@ from ..log.version_chain import (
     list_above,
     misplaced,
     open_head,
-    open_object,
     read_object,
 )
 from ..protocol.audit import (
@@ -671,7 +670,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
     try:
         return open_head(store)
     except UndecidedError as error:
-        newest = open_object(store)
+        newest = open_head(store, is_member_too=True)
         name = object_names.version_name(newest.version)
         findings.note("home_is_gone", name, str(error))
         return newest

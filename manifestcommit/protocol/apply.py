@@ -272,8 +272,6 @@ def apply(
 
 def above_taken(head: Snapshot, taken: int) -> Snapshot:
     """The state to build on where names right above the head are taken: these are void. [LY15]"""
-    if not taken:
-        return head
     last = head.version + taken
     void = (*head.void, *range(head.version + 1, last + 1))
     return msgspec.structs.replace(head, version=last, void=void)
@@ -328,14 +326,14 @@ def _written(
     head: Snapshot, change: Write, inputs: Inputs, record: Commit
 ) -> tuple[Snapshot, Commit]:
     version = head.version + 1
-    kept, dropped = _without(head.added, change, head.partition_by)
-    everything = Matcher(change.scope or ()).everything
+    scope, steps, edits = change.scope, change.advances, change.properties
+    kept, dropped, everything = _without(head, change, scope)
     manifests, bitmaps = _remaining(head, inputs, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
     gained = totals_of(change.add, change.add_manifests)
     taken = _taken(head, inputs, dropped, everything)
-    touched = [*change.touched, *(change.scope or ())]
+    touched = [*change.touched, *(scope or ())]
     touched += [of_partition(head.partition_by, entry.partition) for entry in dropped]
     touched += [touch for gone in inputs.taken.values() for touch in gone.touched]
     is_own, by = change.initial is not None or change.repartitions, change.partition_by
@@ -347,11 +345,11 @@ def _written(
         added=(*kept, *added),
         removed=bitmaps,
         removed_runs=() if everything else head.removed_runs,
-        watermarks=move(head.watermarks, change.advances),
-        origins=note_origins(head.origins, head.watermarks, change.advances),
+        watermarks=move(head.watermarks, steps) if steps else head.watermarks,
+        origins=note_origins(head.origins, head.watermarks, steps) if steps else head.origins,
         keys=_keys(head, change),
         streams=_streams(head, change),
-        properties=merged(head.properties, change.properties),
+        properties=merged(head.properties, edits) if edits else head.properties,
         constraints=constraints_after(head, change),
         totals=head.totals.after(gained, taken),
     )
@@ -361,7 +359,7 @@ def _written(
         touched=bounded(touched),
         reason=change.reason,
         summary=_summary(change.summary, gained, taken),
-        advanced=advanced_of(change),
+        advanced=advanced_of(change) if steps else {},
     )
 
 
@@ -497,17 +495,19 @@ def _rewritten(runs: tuple[RunRef, ...], by: Rewritten | None) -> tuple[RunRef, 
 
 
 def _without(
-    entries: tuple[Entry, ...], change: Write, partition_by: tuple[int, ...]
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    if change.scope is None and not change.remove:
-        return entries, ()
-    matcher = Matcher(change.scope or ())
+    head: Snapshot, change: Write, scope: Sequence[PartitionPattern] | None
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...], bool]:
+    """The inlined entries that stay, those that go, and whether the whole table is emptied."""
+    if scope is None and not change.remove:
+        return head.added, (), False
+    matcher, by = Matcher(scope or ()), head.partition_by
     goes = [
-        entry.path in change.remove or matcher.holds(of_partition(partition_by, entry.partition))
-        for entry in entries
+        entry.path in change.remove or matcher.holds(of_partition(by, entry.partition))
+        for entry in head.added
     ]
-    kept = tuple(entry for entry, gone in zip(entries, goes, strict=True) if not gone)
-    return kept, tuple(entry for entry, gone in zip(entries, goes, strict=True) if gone)
+    kept = tuple(entry for entry, gone in zip(head.added, goes, strict=True) if not gone)
+    dropped = tuple(entry for entry, gone in zip(head.added, goes, strict=True) if gone)
+    return kept, dropped, matcher.everything
 
 
 def _remaining(
@@ -526,15 +526,15 @@ def _remaining(
 
 def given_and_taken(head: Snapshot, change: Write, inputs: Inputs) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it removes."""
-    _, dropped = _without(head.added, change, head.partition_by)
+    _, dropped, everything = _without(head, change, change.scope)
     given = totals_of(change.add, change.add_manifests)
-    return given, _taken(head, inputs, dropped, Matcher(change.scope or ()).everything)
+    return given, _taken(head, inputs, dropped, everything)
 
 
 def _taken(head: Snapshot, inputs: Inputs, dropped: tuple[Entry, ...], everything: bool) -> Totals:
     if everything:
         return head.totals
-    totals = totals_of(dropped)
+    totals = totals_of(dropped) if dropped else Totals()
     for removal in inputs.taken.values():
         totals = totals.after(removal.totals)
     return totals

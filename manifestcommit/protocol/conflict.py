@@ -318,8 +318,9 @@ def _set_back(change: Write, mine: str, what: str, version: int) -> Sides:
 
 def watermark_misfits(head: Snapshot, change: Write, inputs: Inputs) -> Sides | None:
     """An advance does not start at the source's current watermark. [WM2]"""
-    mismatch = find_mismatch(head.watermarks, head.origins, change.advances)
-    if mismatch is None:
+    steps = change.advances
+    mismatch = steps and find_mismatch(head.watermarks, head.origins, steps)
+    if not mismatch:
         return None
     mine = f"advances {mismatch.source!r} from {mismatch.want!r}"
     return Sides(mine, f"the current watermark is {mismatch.have!r}", mismatch)

@@ -781,7 +781,7 @@ def merge(
             staged = _staged(
                 change, source, keys, clauses, on, whole, holds=executor.name == "arrow"
             )
-            change.rest_on(source.marks)
+            change.marks += source.marks
             partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
             change.read(({},) if clauses.by_source else partitions)
             with executor.match(change, staged) as match:

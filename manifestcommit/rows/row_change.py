@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commits.commit_loop import check_based_on, commit, measured
-from ..commits.prepared_job import BasedOn, JointUnit, Pinned, TablePart, below, found_outcome
+from ..commits.prepared_job import JointUnit, Pinned, TablePart, below, found_outcome
 from ..errors import CorruptMetadataError, DataFileMissingError, ManifestCommitError
 from ..files.writer import (
     WritePlan,
@@ -189,7 +189,7 @@ class RowChange(JointUnit):
         declared: Declared = NOTHING,
     ) -> None:
         key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
-        super().__init__(ctx)
+        super().__init__(ctx, declared.based_on)
         self._advances, self.hold = advances_of(declared.watermarks), declared.hold
         self.operation, self._key, self._reason = operation, key, reason
         self.head, self.key_record = ctx.open(), None
@@ -204,10 +204,9 @@ class RowChange(JointUnit):
         self.job_id = ctx.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
         self._pinned = declared.pinned
-        self._read_version = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.key_record is None:
-            self._read_version.version(self.head, url)
+            self.read_at(self.head)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
         self._written: list[tuple[WritePlan, NewFiles]] = []
@@ -265,7 +264,7 @@ class RowChange(JointUnit):
         [CF17]"""
         pinned, read = self._pinned or (None, ())
         self._reads = bounded((*self._reads, *partitions, *read))
-        versions = (self._read_version.version(self.head, self.url), pinned)
+        versions = (self.read_at(self.head), pinned)
         version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
         check_based_on(self.ctx, self.head, self.change())
@@ -275,10 +274,6 @@ class RowChange(JointUnit):
         self._pinned = pinned
         if self.key_record is None:
             self.read(())
-
-    def rest_on(self, marks: Iterable[str]) -> None:
-        """Record what the new rows say of the version they are from, before `read`. [CF17]"""
-        self._read_version.take(marks)
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
@@ -349,7 +344,7 @@ class RowChange(JointUnit):
             checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
             if writes and self.is_checked
             else (),
-            summary=self.ledger.summary(self.tasks),
+            summary=self.ledger.summary(self.tasks, self.entries, self.manifests),
         )
 
     def _said(self) -> str | None:
@@ -362,7 +357,7 @@ class RowChange(JointUnit):
         """Commit everything atomically, or raise the outcome's error; LostRaceError where it may be
         done again: not where rows were read from a version before. [RC11] [CF17]"""
         outcome, url = self.commit(), self.url
-        if is_lost(outcome) and self._read_version.version(self.head, url) is None:
+        if is_lost(outcome) and self.read_at(self.head) is None:
             most = int(self.snapshot.properties.get(ROW_TRIES_PROPERTY, DEFAULT_ROW_TRIES))
             raise LostRaceError(outcome, most)
         return committed_or_raise(outcome, url)

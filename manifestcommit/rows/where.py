@@ -220,7 +220,7 @@ def overwrite_where(
             return finish(change)
         missing = _fit_columns(change, data, merge_schema)
         selecting = choice.by_language(condition, change.snapshot.schema)
-        change.rest_on(data.marks)
+        change.marks += data.marks
         entries = _examined(change, selecting.condition)
         with change.trial() if dry_run else nullcontext():
             new = _stage(change, data)

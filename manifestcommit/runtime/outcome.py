@@ -11,7 +11,7 @@ import msgspec
 from .. import errors
 from ..display import ReprMixin, line
 from ..format.entries import Entry, ManifestRef
-from ..format.snapshot import Summary, Totals, totals_of
+from ..format.snapshot import Summary, totals_of
 from ..protocol.conflict import Conflict, Violation
 from ..store import Store
 
@@ -131,32 +131,30 @@ class StoreCounters:
 
 
 class WriteTotals:
-    """What a job has read and written since it began."""
+    """What a job was handed, and what it has cost since it began."""
 
     def __init__(self, tally: StoreCounters, began_us: int | None = None) -> None:
         """began_us: when the job began, if that was in another process."""
         self._tally, self._start = tally, tally.since()
         self._began_us = tally.now_us() if began_us is None else began_us
         self._intake: InputTotals | None = InputTotals()
-        self._written = Totals()
 
-    def take(
-        self, entries: Sequence[Entry], manifests: Sequence[ManifestRef], intake: InputTotals | None
-    ) -> None:
-        """Add files of the job. intake: of their tasks; None: unknown, as the total is then."""
+    def take(self, intake: InputTotals | None) -> None:
+        """Add what tasks were handed; None: unknown, which makes the job's total unknown."""
         self._intake = None if intake is None or self._intake is None else self._intake + intake
-        self._written = self._written.after(totals_of(entries, manifests))
 
-    def summary(self, tasks: int) -> Summary:
-        """What is known before the commit. [OB10]"""
-        spent = self._tally.since(self._start)
+    def summary(
+        self, tasks: int, entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()
+    ) -> Summary:
+        """What is known before the commit. entries, manifests: all that was written. [OB10]"""
+        spent, written = self._tally.since(self._start), totals_of(entries, manifests)
         intake = self._intake
         return Summary(
             rows_read=intake.rows if intake else None,
             bytes_read=intake.bytes if intake else None,
-            files_written=self._written.files,
-            rows_written=self._written.rows,
-            bytes_written=self._written.bytes,
+            files_written=written.files,
+            rows_written=written.rows,
+            bytes_written=written.bytes,
             tasks=tasks,
             seconds=round(max(0, self._tally.now_us() - self._began_us) / 1e6, 6),
             retries=spent.retries + (intake.retries if intake else 0),

@@ -428,5 +428,6 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
 
 def _columns_in(snapshot: Snapshot) -> list[Field]:
     """The partition columns that files hold: no transforms, which say less of a row than they."""
-    fields = partition_fields(snapshot.schema, snapshot.partition_by)
+    by = snapshot.partition_by
+    fields = partition_fields(snapshot.schema, by) if by else ()
     return [field for field in fields if field.id <= MAX_FIELD_ID]

@@ -87,7 +87,7 @@ def write_parts(
         for schema, reading in found:
             if reading:
                 source.reading = reading  # for errors of this process
-            job.based_on.take(arrow_marks(schema.metadata))
+            job.marks += arrow_marks(schema.metadata)
             columns = from_arrow(schema, job.ctx.new_field_id)
             plan = (
                 job.plan_write(columns, **how)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .base import (
+    NO_OPTIONS,
     TAKE_NONE,
     ObjectInfo,
     Output,
@@ -75,15 +76,12 @@ def open_store(
     if refusal is not None:
         del url
         raise refusal
-    options = (
-        storage_options
-        if isinstance(storage_options, StorageOptions)
-        else StorageOptions(storage_options)
-    )
+    options = NO_OPTIONS if storage_options is None else storage_options
+    if not isinstance(options, StorageOptions):
+        options = StorageOptions(options)
     if options and scheme in TAKE_NONE:
-        raise UsageError(
-            f"{scheme}:// takes no storage_options (given: {', '.join(sorted(map(str, options)))})"
-        )
+        given = ", ".join(sorted(map(str, options)))
+        raise UsageError(f"{scheme}:// takes no storage_options (given: {given})")
     if scheme == "file":
         return LocalStore(rest)
     if scheme == "memory":

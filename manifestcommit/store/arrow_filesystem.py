@@ -152,10 +152,8 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no typ
             return FileInfo(path, FileType.NotFound)
 
     def _refuse(self, *_: object, **__: object) -> Any:
-        raise NotImplementedError(
-            "this filesystem reads the files of a snapshot; write through manifestcommit.write or "
-            "begin"
-        )
+        advice = "write through manifestcommit.write or begin"
+        raise NotImplementedError(f"this filesystem reads the files of a snapshot; {advice}")
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
     delete_root_dir_contents = delete_file = move = copy_file = _refuse

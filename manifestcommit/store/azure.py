@@ -41,13 +41,9 @@ _VERSION = "2021-08-06"  # of the service's interface
 _HOST = re.compile(r"([^.]+)((?:\.[^.]+)*)\.(?:dfs|blob)\.(.+)")
 _SCOPE = "https://storage.azure.com/.default"
 _RENEWED_S = 300.0  # before a token ends
-_SIGNED = tuple(
-    name
-    for names in (
-        "content-encoding content-language content-length content-md5 content-type date",
-        "if-modified-since if-match if-none-match if-unmodified-since range",
-    )
-    for name in names.split()
+_SIGNED = (
+    *("content-encoding", "content-language", "content-length", "content-md5", "content-type"),
+    *("date", "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
 )
 _FOUND = {
     *("account_key", "account_name", "connection_string", "sas_token"),
@@ -159,13 +155,12 @@ def _fields(connection_string: str) -> dict[str, str]:
 def _credential(credential: Any, found: Mapping[str, Any], *, anon: bool) -> Any:
     """What gives tokens; None: there is another login, or none is wanted."""
     if credential is not None:
-        if not hasattr(credential, "get_token") or inspect.iscoroutinefunction(
-            credential.get_token
-        ):
+        get_token, kind = getattr(credential, "get_token", None), type(credential)
+        if get_token is None or inspect.iscoroutinefunction(get_token):
             raise UsageError(
                 "credential in storage_options has a get_token that is no coroutine, as those of "
-                f"azure.identity have, not of azure.identity.aio; this one is a "
-                f"{type(credential).__module__}.{type(credential).__qualname__}"
+                "azure.identity have, not of azure.identity.aio; this one is a "
+                f"{kind.__module__}.{kind.__qualname__}"
             )
         return credential
     if found["account_key"] or found["sas_token"]:
@@ -173,9 +168,8 @@ def _credential(credential: Any, found: Mapping[str, Any], *, anon: bool) -> Any
     if found["client_id"]:
         from azure.identity import ClientSecretCredential
 
-        return ClientSecretCredential(
-            found["tenant_id"], found["client_id"], found["client_secret"]
-        )
+        login = ("tenant_id", "client_id", "client_secret")
+        return ClientSecretCredential(*(found[name] for name in login))
     if anon:
         return None
     from azure.identity import DefaultAzureCredential
@@ -194,9 +188,9 @@ class AzureStore(ObjectStore):
         "client_secret, tenant_id and so on"
     )
     credentials = (
-        "Give account_key, sas_token, connection_string or client_id, client_secret and "
-        "tenant_id in storage_options, or the same in the "
-        "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
+        "Give account_key, sas_token, connection_string or client_id, client_secret and tenant_id "
+        "in storage_options, or the same in the environment as AZURE_STORAGE_ACCOUNT_KEY and so "
+        "on; for a public container anon=True."
     )
     address = (
         "Check account_name, account_host and connection_string in storage_options, and the same "
@@ -244,11 +238,10 @@ class AzureStore(ObjectStore):
         container, key = quote(self._bucket), request.key
         if request.place:
             return request._replace(place=container)
-        if "\\" in key:
+        why = "could not list a name with this control character"
+        if is_slashed := "\\" in key:
             why = "takes a backslash for a slash, so that this would become another name"
-            raise StoreError(f"{self.display_name(key)}: Azure {why}")
-        if NOT_IN_XML.search(key):
-            why = "could not list a name with this control character"
+        if is_slashed or NOT_IN_XML.search(key):
             raise StoreError(f"{self.display_name(key)}: Azure {why}")
         return request._replace(place=f"{container}/{quote(key, safe='/~')}")
 
@@ -309,7 +302,5 @@ def _name(listed: ElementTree.Element) -> str:
 
 def _is_folder(blob: ElementTree.Element) -> bool:
     """A hierarchical namespace lists its folders as blobs."""
-    return any(
-        each.tag.lower() == "hdi_isfolder" and each.text == "true"
-        for each in blob.iterfind("Metadata/*")
-    )
+    said = {each.tag.lower(): each.text for each in blob.iterfind("Metadata/*")}
+    return said.get("hdi_isfolder") == "true"

@@ -71,15 +71,10 @@ def _as_this_system_means(path: str) -> str:
     found = _FOREIGN.match(path)
     if found is None:
         return path
+    what = "is a path of Windows, which this system would take for the name of a folder here: give"
     if found["home"]:
-        what = (
-            "begins with ~, which a shell replaces by the home folder and Python does not: give "
-            "os.path.expanduser(...) of it,"
-        )
-    else:
-        what = (
-            "is a path of Windows, which this system would take for the name of a folder here: give"
-        )
+        what = "begins with ~, which a shell replaces by the home folder and Python does not: give "
+        what += "os.path.expanduser(...) of it,"
     raise UsageError(
         f"the local path {path!r} {what} an absolute path such as /data/flights, or, for a "
         f"folder of that name here, ./{path}"
@@ -104,9 +99,8 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     """(scheme, rest) of a table path: one form per place, no last slash, absolute. [ST4]"""
     text = os.fspath(path)
     if not text.strip():
-        raise UsageError(
-            "path is the table path: a local path or a URL such as s3://bucket/table; it is empty"
-        )
+        said = "a local path or a URL such as s3://bucket/table"
+        raise UsageError(f"path is the table path: {said}; it is empty")
     scheme, separator, rest = text.partition("://")
     if not separator:
         return "file", os.path.abspath(_unlike_a_url(_as_this_system_means(text)))
@@ -115,35 +109,27 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
         # file:///x, and file://localhost/x as some tools write it
         local = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
         if not local.startswith("/"):
-            raise UsageError(
-                "the path of a file:// URL is absolute, as in file:///folder/table; this one is not"
-            )
+            said = "the path of a file:// URL is absolute, as in file:///folder/table"
+            raise UsageError(f"{said}; this one is not")
         return scheme, os.path.abspath(local)
     # A secret may contain slashes, so "user:" counts wherever its "@" comes;
     # abfs://container@account is not a secret.
+    logged, place = "would end up in logs. Give", "in storage_options or in the environment."
     if re.match(r"[^/@]*:[^@]*@", rest) or ("@" in rest.split("/", 1)[0] and scheme != "abfs"):
-        raise UsageError(
-            f"a {scheme}:// URL must not carry credentials; they would end up in logs. Give "
-            "them in storage_options or in the environment."
-        )
+        text = f"a {scheme}:// URL must not carry credentials"
+        raise UsageError(f"{text}; they {logged} them {place}")
     if "?" in rest:
-        raise UsageError(
-            f"a {scheme}:// URL of a table has no `?`: what follows one is often a signature "
-            "or a token, and would end up in logs. Give "
-            "credentials in storage_options or in the environment."
-        )
+        text = f"a {scheme}:// URL of a table has no `?`: what follows one is often a signature or "
+        raise UsageError(f"{text}a token, and {logged} credentials {place}")
     return scheme, rest.rstrip("/")
 
 
 _SHORTEST_SECRET = 4  # shorter values ("us", "1") occur in innocent texts
-_PUBLIC_NAMES = {
-    name
-    for names in (
-        "account_host account_name addressing_style api_version endpoint endpoint_url host profile",
-        "profile_name project region region_name signature_version",
-    )
-    for name in names.split()
-}
+_PUBLIC = (
+    "account_host account_name addressing_style api_version endpoint endpoint_url host profile "
+    "profile_name project region region_name signature_version"
+)
+_PUBLIC_NAMES = frozenset(_PUBLIC.split())
 # gcsfs' names for ways to log in
 _PUBLIC_VALUES = {"anon", "browser", "cache", "cloud", "google_default"}
 # also from the environment, which these options do not know
@@ -215,21 +201,22 @@ class StorageOptions(Mapping[str, Any]):
         return _USER_OF_A_URL.sub(r"\1***@", text)
 
 
+NO_OPTIONS = StorageOptions()
+
+
 def _spelled(value: Any) -> str:
+    kind = type(value).__name__
     if isinstance(value, Mapping):
-        return (
-            f"{{{','.join(sorted(f'{name!r}:{_spelled(item)}' for name, item in value.items()))}}}"
-        )
+        items = sorted(f"{name!r}:{_spelled(item)}" for name, item in value.items())
+        return f"{{{','.join(items)}}}"
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__}({','.join(_spelled(item) for item in value)})"
+        return f"{kind}({','.join(map(_spelled, value))})"
     if isinstance(value, str):
-        # a class for secrets may hide its text
-        return f"{type(value).__name__} {str.__repr__(value)}"
+        return f"{kind} {str.__repr__(value)}"  # a class for secrets may hide its text
     if isinstance(value, int):
-        return f"{type(value).__name__} {value:x}"  # works also for more digits than Python prints
-    if value is None or isinstance(value, float | bytes | bytearray):
-        return f"{type(value).__name__} {value!r}"
-    return f"{type(value).__name__} at {id(value)}"
+        return f"{kind} {value:x}"  # works also for more digits than Python prints
+    is_plain = value is None or isinstance(value, float | bytes | bytearray)
+    return f"{kind} {value!r}" if is_plain else f"{kind} at {id(value)}"
 
 
 def _copied(value: Any) -> Any:
@@ -248,11 +235,9 @@ def _secrets(value: Any, *, is_public: bool = False) -> Iterator[str]:
         for item in value:
             yield from _secrets(item, is_public=is_public)
     elif isinstance(value, bytes | bytearray):
-        yield from (
-            bytes(value).decode("utf-8", "replace"),
-            repr(bytes(value))[2:-1],
-            base64.b64encode(value).decode("ascii"),
-        )
+        yield bytes(value).decode("utf-8", "replace")
+        yield repr(bytes(value))[2:-1]
+        yield base64.b64encode(value).decode("ascii")
     elif isinstance(value, str) and not is_public:
         yield value
     elif isinstance(value, str) and "@" in value:

@@ -103,11 +103,8 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def prove(store: Store) -> None:
     """UnsafeStoreError unless the store's create lets exactly one of many concurrent creators win,
-    and keeps its bytes. [ST12]
-
-    85 calls if every response is clear: 71 creates, 4 gets, 4 lists, and 6 deletes, which are one
-    request on S3. StoreError if the result is inconclusive.
-    """
+    and keeps its bytes. [ST12] 85 calls if every response is clear: 71 creates, 4 gets, 4 lists,
+    and 6 deletes, which are one request on S3. StoreError if the result is inconclusive."""
     site = Site(store, creators=_CREATORS, rounds=2)
     failed = ""
     try:
@@ -119,11 +116,8 @@ def prove(store: Store) -> None:
     finally:
         cleaned = site.clean()
     if failed:
-        left = (
-            "which were removed"
-            if cleaned
-            else f"of which some may be left below {site.folder}/ and may be deleted"
-        )
+        left = f"of which some may be left below {site.folder}/ and may be deleted"
+        left = "which were removed" if cleaned else left
         raise UnsafeStoreError(
             f"{store.identity or store.url} is not safe for commits: {failed}. Nothing was written "
             f"but probes, {left}. Use another store; `manifestcommit doctor {store.url}` shows "
@@ -139,11 +133,9 @@ def examine(
     progress: Callable[[str], None] | None = None,
 ) -> DoctorReport:
     """Test everything that commits rely on; never raises for what it is meant to find. Some 700
-    requests, 85 MB. [ST12]
-
-    progress: called with the name of each check before it runs. Raises StoreError if the store
-    cannot be reached, and StoreDeniedError if writing is not allowed: then there is no result.
-    """
+    requests, 85 MB. [ST12] progress: called with the name of each check before it runs. Raises
+    StoreError if the store cannot be reached, and StoreDeniedError if writing is not allowed: then
+    there is no result."""
     site = Site(store, creators=creators, rounds=rounds)
     findings = []
     try:
@@ -183,16 +175,13 @@ class Site:
 
     def listed(self, folder: str, *, start_from: str = "") -> list[str]:
         """The probes that a listing of a folder returns."""
-        return [
-            info.name for info in self.store.list(f"{self.folder}/{folder}", start_from=start_from)
-        ]
+        found = self.store.list(f"{self.folder}/{folder}", start_from=start_from)
+        return [info.name for info in found]
 
     def written(self, texts: Iterable[str], *, own_names: bool = False) -> list[str]:
         """Put probes of these names, all at once, empty or with their own names as content."""
-        names = [self.name(text) for text in texts]
-        _at_once(
-            [partial(self.store.put, name, name.encode() if own_names else b"") for name in names]
-        )
+        put, names = self.store.put, [self.name(text) for text in texts]
+        _at_once([partial(put, name, name.encode() if own_names else b"") for name in names])
         return names
 
     def content(self, name: str) -> bytes | None:
@@ -207,10 +196,8 @@ class Site:
         try:
             self.store.delete(names)
         except StoreDeniedError:
-            raise _RemarkError(
-                "these credentials may not delete: nothing can be cleaned up with them, and the "
-                "probes stay"
-            ) from None
+            text = "nothing can be cleaned up with them, and the probes stay"
+            raise _RemarkError(f"these credentials may not delete: {text}") from None
 
     def clean(self) -> bool:
         """Remove every probe; False if some may be left, which are harmless: no error."""
@@ -233,10 +220,8 @@ def _result(check: Check, site: Site) -> tuple[Result, str]:
     except (_FaultError, UnsafeStoreError) as error:
         return "failed", str(error)
     except FileNotFoundError as error:
-        return (
-            "failed",
-            f"an object that was just written is said to be missing ({error}): {_STALE}",
-        )
+        text = f"an object that was just written is said to be missing ({error})"
+        return "failed", f"{text}: {_STALE}"
     except _RemarkError as error:
         return "remark", str(error)
 
@@ -268,11 +253,9 @@ def _rounds(site: Site, creators: int, rounds: int, size: int) -> str:
 
 
 def _race(site: Site, creators: int, size: int) -> None:
-    """One round. One with neither a fault nor a winner is repeated. [ST1]
-
-    A creator with an ambiguous response may have won. Responses to half of them are enough, if the
-    bytes belong to one that may have won.
-    """
+    """One round. One with neither a fault nor a winner is repeated. [ST1] A creator with an
+    ambiguous response may have won. Responses to half of them are enough, if the bytes belong to
+    one that may have won."""
     is_clear = True
     for _ in range(_REPEATED):
         name = site.name(f"race-{secrets.token_hex(4)}")
@@ -280,11 +263,8 @@ def _race(site: Site, creators: int, size: int) -> None:
         replies = _at_once([partial(_ask, site.store, name, body) for body in bodies])
         won = [number for number, reply in enumerate(replies) if reply == "won"]
         perhaps = [at for at, reply in enumerate(replies) if reply in ("perhaps", "unclear")]
-        if len(won) > 1:
-            raise _FaultError(
-                f"{len(won)} of {creators} concurrent creators of one name were answered that they "
-                f"won; {_ONE_IS_LOST}"
-            )
+        several = f"{len(won)} of {creators} concurrent creators of one name"
+        _hold(len(won) < 2, f"{several} were answered that they won; {_ONE_IS_LOST}")
         if (won or perhaps) and replies.count("unclear") * 2 <= creators:
             found = site.store.get(name)
             if any(found == bodies[number] for number in won or perhaps):
@@ -292,15 +272,10 @@ def _race(site: Site, creators: int, size: int) -> None:
             if won:
                 raise _FaultError(f"the winner's object holds the bytes of another; {_ONE_IS_LOST}")
         is_clear = is_clear and not perhaps
-    if is_clear:
-        raise _FaultError(
-            f"none of {creators} concurrent creators of one name was answered that it won, "
-            f"{_REPEATED} times; {_ONE_IS_LOST}"
-        )
-    raise StoreError(
-        f"{site.store.url}: whether one of {creators} concurrent creators wins could not be "
-        "found out: too few clear answers"
-    )
+    none = f"none of {creators} concurrent creators of one name was answered that it won"
+    _hold(not is_clear, f"{none}, {_REPEATED} times; {_ONE_IS_LOST}")
+    which = f"whether one of {creators} concurrent creators wins"
+    raise StoreError(f"{site.store.url}: {which} could not be found out: too few clear answers")
 
 
 def _ask(store: Store, name: str, body: bytes) -> Reply:
@@ -319,10 +294,8 @@ def _ask(store: Store, name: str, body: bytes) -> Reply:
 def _create(store: Store, name: str, body: bytes) -> bool:
     reply = _ask(store, name, body)
     if reply == "unclear":
-        raise StoreError(
-            f"{store.url}: whether a create wins could not be found out: the store gave no "
-            f"clear answer {_ASKED} times"
-        )
+        text = f"could not be found out: the store gave no clear answer {_ASKED} times"
+        raise StoreError(f"{store.url}: whether a create wins {text}")
     return reply == "won" or (reply == "perhaps" and store.get(name) == body)
 
 
@@ -420,11 +393,9 @@ def _a_get_shows_the_last_put(site: Site) -> str:
     name, count = site.name("overwritten"), 6
     fault = f"a get after an overwrite gave other bytes than the last ones: {_STALE}"
     for number in range(count):
-        body = str(number).encode() * (number + 1)
+        body, get = str(number).encode() * (number + 1), partial(site.store.get, name)
         site.store.put(name, body)
-        found = {site.store.get(name)}.union(
-            *_at_once([lambda: {site.store.get(name), site.store.get(name)}] * 4)
-        )
+        found = {get(), *_at_once([get] * 4), *_at_once([get] * 4)}
         _hold(found == {body}, fault)
     return f"{count} times from several threads"
 
@@ -503,10 +474,8 @@ def _clocks_agree(site: Site) -> str:
         raise StoreError("the object was not listed")
     ahead_s = found[0].modified - time.time()
     if abs(ahead_s) >= _CLOCK_S:
-        raise _RemarkError(
-            f"the store's clock and this machine's are {abs(ahead_s):,.0f} s apart; no commit "
-            "depends on either"
-        )
+        apart = f"the store's clock and this machine's are {abs(ahead_s):,.0f} s apart"
+        raise _RemarkError(f"{apart}; no commit depends on either")
     return ""
 
 

@@ -65,9 +65,9 @@ def filesystem_class(scheme: str) -> type[Any]:
         ) from None
     if doubt := doubt_about_create(found):
         raise UnsafeStoreError(
-            f"{scheme}:// is refused: {found.__module__}.{found.__qualname__} {doubt}, so "
-            "that of many concurrent writers several could win. "
-            "Nothing was read or written. If the store speaks S3, use s3:// and its endpoint_url."
+            f"{scheme}:// is refused: {found.__module__}.{found.__qualname__} {doubt}, so that of "
+            "many concurrent writers several could win. Nothing was read or written. If the store "
+            "speaks S3, use s3:// and its endpoint_url."
         )
     return found
 

@@ -80,9 +80,8 @@ class HttpClient:
                 "REQUESTS_CA_BUNDLE in the environment"
             )
         self._way = way
-        self._proxies = {
-            scheme: _Proxy(way.proxies[scheme]) for scheme in _PORTS if way.proxies.get(scheme)
-        }
+        named = (scheme for scheme in _PORTS if way.proxies.get(scheme))
+        self._proxies = {scheme: _Proxy(way.proxies[scheme]) for scheme in named}
         self._kept: dict[str, list[HTTPConnection]] = {}
         weakref.finalize(self, _close, self._kept)
 
@@ -185,10 +184,8 @@ class HttpClient:
     def _context(self) -> ssl.SSLContext:
         way = self._way
         named = way.verify if isinstance(way.verify, str) else None
-        is_folder = named is not None and os.path.isdir(named)
-        context = ssl.create_default_context(
-            capath=named if is_folder else None, cafile=None if is_folder else named
-        )
+        file, folder = (None, named) if named and os.path.isdir(named) else (named, None)
+        context = ssl.create_default_context(capath=folder, cafile=file)
         if not way.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -209,11 +206,10 @@ class _Proxy:
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address if "://" in address else f"http://{address}")
-        if parts.scheme != "http":
+        if (scheme := parts.scheme) != "http":
             raise UsageError(
-                f"a proxy is reached by http://, and this one's address begins with "
-                f"{parts.scheme}://: give the address of one that takes requests, or tunnels, "
-                "without TLS of its own"
+                f"a proxy is reached by http://, and this one's address begins with {scheme}://: "
+                "give the address of one that takes requests, or tunnels, without TLS of its own"
             )
         login, _, self.place = parts.netloc.rpartition("@")
         self.login: dict[str, str] = {}

@@ -44,11 +44,8 @@ _rename = getattr(ctypes.CDLL(None), "renameat2", None)
 
 def replace(source: str, target: str) -> None:
     """Like os.replace, but without waiting for the disk if possible; `source` may then be left with
-    the target's old content. [ST2]
-
-    ext4 flushes a file that replaces another by rename, which costs more than everything else in a
-    small put.
-    """
+    the target's old content. [ST2] ext4 flushes a file that replaces another by rename, which costs
+    more than everything else in a small put."""
     if (
         _rename is not None
         and _is_file(target)
@@ -131,15 +128,12 @@ class LocalStore(Store):
             # also if it is taken: perhaps by this writer's own first attempt, which did not sync it
             _sync_folder(os.path.dirname(path))
         except OSError as error:
-            meant = _as_ours(self, name, error)
+            meant, hint = _as_ours(self, name, error), ""
             # the name was never asked for, or is neither free nor taken
             if not is_asked or isinstance(error, _NotPlainError):
                 raise meant from error
-            hint = (
-                ". Where the file system has no hard links, put the table on one that has"
-                if isinstance(meant, StoreDeniedError)
-                else ""
-            )
+            if isinstance(meant, StoreDeniedError):
+                hint = ". Where the file system has no hard links, put the table on one that has"
             raise StoreUnclearError(
                 f"it is unclear whether {self.url}/{name} was created, or is durable: {meant}{hint}"
             ) from error
@@ -425,19 +419,17 @@ def _temporaries(root: str) -> Iterator[tuple[str, str]]:
 
 def _open_folder(name: str, inside: int | None = None, *, follow: bool = False) -> int | None:
     """A descriptor of a folder, which saves walking down for each name; None: there is none."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW)
     try:
-        return os.open(
-            name, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=inside
-        )
+        return os.open(name, flags, dir_fd=inside)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
         with contextlib.suppress(FileNotFoundError):
-            if not follow and stat.S_ISLNK(
-                os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode
-            ):
+            mode = 0 if follow else os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
                 raise _link(name) from None
         return None
 
@@ -463,13 +455,9 @@ def _check_kind(mode: int) -> None:
         raise _link("")
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-        raise _NotPlainError(
-            errno.EINVAL,
-            (
-                f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, and an object is a plain "
-                "file. Remove or rename it."
-            ),
-        )
+        what = kinds.get(stat.S_IFMT(mode), "a device")
+        text = f"is {what}, and an object is a plain file. Remove or rename it."
+        raise _NotPlainError(errno.EINVAL, text)
 
 
 def _link(folder: str) -> OSError:
@@ -525,14 +513,14 @@ def _wanted(names: Iterable[str], within: str, least: str) -> set[str]:
     """Those that may be asked for, usually a few of many: only these are examined one by one."""
     part, is_folder, _ = within.partition("/")
     first = least.partition("/")[0]
-    # a folder of such a name may hold later ones
-    above = {first[:end] for end in range(1, len(first))}
-    wanted = {name for name in names if name >= first or name in above}
-    if is_folder:
-        wanted &= {part}
-    elif part:
-        wanted = {name for name in wanted if name.startswith(part)}
-    return {name for name in wanted if not name.startswith(_TEMPORARY)}
+    wanted = set[str]()
+    for name in names:
+        # a folder whose name `first` begins with may hold later ones
+        is_late = name >= first or first.startswith(name)
+        is_below = name == part if is_folder else name.startswith(part)
+        if is_late and is_below and not name.startswith(_TEMPORARY):
+            wanted.add(name)
+    return wanted
 
 
 def _names(folder: int) -> list[str]:
@@ -588,10 +576,8 @@ def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[No
 def _as_ours(store: LocalStore, name: str, error: OSError) -> StoreError:
     kind = _KINDS.get(error.errno or 0, StoreError)
     if isinstance(error, NotADirectoryError) and os.path.isfile(store._root):
-        return kind(
-            f"{store.url} is a file, and a table is a folder. Give the folder of the table, "
-            "or one that is empty or not there yet."
-        )
+        advice = "Give the folder of the table, or one that is empty or not there yet."
+        return kind(f"{store.url} is a file, and a table is a folder. {advice}")
     return kind(f"{store.url}/{name}: {error.strerror or error}")
 
 

@@ -91,17 +91,13 @@ FIRST_CONTACT = Patience(attempts=3, deadline_s=15.0, first_pause_s=0.2)
 
 # options of s3fs, gcsfs and adlfs about caches, event loops and file objects, which single requests
 # have not
-_OF_FILES = {
-    name
-    for names in (
-        "assume_container_exists asynchronous block_size blocksize cache_regions cache_timeout",
-        "check_connection consistency default_block_size default_cache_type default_fill_cache",
-        "default_location fixed_upload_size listings_expiry_time local_expiry_check loop",
-        "max_concurrency max_paths requests_timeout secure_serialize skip_instance_cache",
-        "socket_timeout timeout use_listings_cache version_aware",
-    )
-    for name in names.split()
-}
+_OF_FILES = (
+    "assume_container_exists asynchronous block_size blocksize cache_regions cache_timeout "
+    "check_connection consistency default_block_size default_cache_type default_fill_cache "
+    "default_location fixed_upload_size listings_expiry_time local_expiry_check loop "
+    "max_concurrency max_paths requests_timeout secure_serialize skip_instance_cache "
+    "socket_timeout timeout use_listings_cache version_aware"
+)
 # What a refusal means, by its code or its status: a request is sent again if the store is busy.
 # [ST10] [ST14]
 _MEANINGS = {
@@ -168,6 +164,27 @@ class RefusalError(Exception):
         self.answer = answer
 
 
+# What a refusal's meaning is said to be. said: status and code; login: how to pass credentials.
+_REFUSALS: dict[str, tuple[type[ManifestCommitError], str]] = {
+    "clock": (
+        StoreDeniedError,
+        "this machine's clock and the store's are too far apart ({code}); set the clock",
+    ),
+    "denied": (
+        StoreDeniedError,
+        "access denied ({code}): these credentials may not do this; spec/stores.md lists what is "
+        "needed",
+    ),
+    "login": (StoreError, "the store does not accept the credentials ({said}). {login}"),
+    "payer": (
+        UsageError,
+        "the requester pays for this bucket; give requester_pays=True in storage_options",
+    ),
+    "taken": (TakenError, "the name is taken ({said})"),
+    "unknown": (NotOfferedError, "the store does not know this request ({said})"),
+}
+
+
 class Page(NamedTuple):
     """One page of a list. objects: by their full keys; mark: of the next page, empty after the
     last; folders: keys that end with the delimiter."""
@@ -202,11 +219,9 @@ os.register_at_fork(after_in_child=_forked)
 
 class ObjectStore(Store):
     """One prefix in a bucket or container; it can be shared between threads, pickled, and used
-    after a fork. [ST10] [ST13] [ST14]
-
-    Subclasses send the requests. A key is the whole name in the bucket. Each request raises
-    FileNotFoundError (no such object), or StoreError (refused, or busy for too long).
-    """
+    after a fork. [ST10] [ST13] [ST14] Subclasses send the requests. A key is the whole name in the
+    bucket. Each request raises FileNotFoundError (no such object), or StoreError (refused, or busy
+    for too long)."""
 
     is_remote = True  # a response takes longer than its processing
     account: Any  # makes one of the options: its `send` signs and sends a request to its `endpoint`
@@ -305,10 +320,8 @@ class ObjectStore(Store):
         except TakenError:
             return False
         except NotOfferedError:
-            raise UnsafeStoreError(
-                f"{self.url}/{name}: this store knows no conditional create; nothing can be "
-                "committed to it safely"
-            ) from None
+            text = "this store knows no conditional create; nothing can be committed to it safely"
+            raise UnsafeStoreError(f"{self.url}/{name}: {text}") from None
         return True
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
@@ -363,10 +376,8 @@ class ObjectStore(Store):
             finally:
                 wait(found)  # no request writes into what others hold by then
         if came != end - start:
-            raise StoreError(
-                f"{self.display_name(key)} changed while it was read: {came} bytes came of "
-                f"{end - start}"
-            )
+            why = f"changed while it was read: {came} bytes came of {end - start}"
+            raise StoreError(f"{self.display_name(key)} {why}")
         return whole.getvalue()
 
     def _key(self, name: str) -> str:
@@ -378,9 +389,8 @@ class ObjectStore(Store):
         try:
             yield
         except FileNotFoundError:
-            raise StoreError(
-                f"{self.url}/{name} could not be {done}: the store finds no place for it"
-            ) from None
+            text = f"could not be {done}: the store finds no place for it"
+            raise StoreError(f"{self.url}/{name} {text}") from None
 
     def _list(self, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         below = self._prefix + prefix
@@ -396,10 +406,8 @@ class ObjectStore(Store):
             with self._in_a_bucket(prefix, "listed"):
                 page = self.page(self._prefix + prefix, self._prefix + start_from, mark, delimiter)
             if page.mark and page.mark == mark:
-                raise StoreError(
-                    f"{self.url}/{prefix} could not be listed: the store gives the same page "
-                    "again and again"
-                )
+                text = "could not be listed: the store gives the same page again and again"
+                raise StoreError(f"{self.url}/{prefix} {text}")
             yield page
             if not (mark := page.mark):
                 return
@@ -552,16 +560,16 @@ class ObjectStore(Store):
 
     def given(self) -> dict[str, Any]:
         """The options that clients are made of."""
-        return {name: each for name, each in self._options.items() if name not in _OF_FILES}
+        left_out = _OF_FILES.split()
+        return {name: each for name, each in self._options.items() if name not in left_out}
 
     def connection(self) -> _Connection:
         key = self._sharing
         if key is None or key[0] != os.getpid():
             # Equal where clients are made of the same options and the same environment, of which
             # only these are decoded: it is asked in each append.
-            found = sorted(
-                (name, os.environ.get(name)) for name in os.environ if _DECIDES.match(name)
-            )
+            names = sorted(name for name in os.environ if _DECIDES.match(name))
+            found = [(name, os.environ.get(name)) for name in names]
             setting = StorageOptions({"given": self.given(), "environment": found}).fingerprint()
             key = self._sharing = (os.getpid(), f"{self._scheme} {self._host}", setting)
         with _lock:
@@ -582,10 +590,8 @@ class ObjectStore(Store):
         except NoCredentialsError as error:
             raise self._no_credentials(f"{self._scheme}://{self._bucket}", error) from None
         except ImportError as error:
-            raise UsageError(
-                f"{self._scheme}:// needs a package that is missing ({error}): "
-                f"{install(self.extra)}"
-            ) from None
+            text = f"{self._scheme}:// needs a package that is missing ({error})"
+            raise UsageError(f"{text}: {install(self.extra)}") from None
         # the library objects to its arguments, or to a response
         except Exception as error:
             raise UsageError(
@@ -607,9 +613,8 @@ class ObjectStore(Store):
             return self._no_credentials(shown, error)
         if isinstance(error, NotMadeError):
             return StoreError(f"{shown}: the client refuses the request: {error}")
-        return ClientFailedError(
-            f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
-        )
+        text = f"the client refuses the request ({type(error).__name__}: {error})"
+        return ClientFailedError(f"{shown}: {text}")
 
     def _refused(self, answer: Answer, shown: str) -> Exception:
         """The error for a response, in the same words for all stores."""
@@ -619,9 +624,6 @@ class ObjectStore(Store):
         if meaning == "nowhere":
             where = f"check the name and the {self.missing}, or create it"
             return StoreError(f"{shown}: there is no {self.noun} {self._bucket}; {where}")
-        if meaning == "clock":
-            text = f"this machine's clock and the store's are too far apart ({code}); set the clock"
-            return StoreDeniedError(f"{shown}: {text}")
         if meaning == "elsewhere":
             # of a location its host only: the rest may hold a signature
             url = public_endpoint(answer.headers.get("location", ""))
@@ -631,24 +633,15 @@ class ObjectStore(Store):
                 f"{f', to {host}' if host else ''}), and no redirect is followed"
             )
             return StoreError(f"{shown}: {text}. {self.address}")
-        if meaning == "payer":
-            text = "the requester pays for this bucket; give requester_pays=True in storage_options"
-            return UsageError(f"{shown}: {text}")
         if meaning == "missing":
             return FileNotFoundError(shown)
-        if meaning == "taken":
-            return TakenError(f"{shown}: the name is taken ({said})")
-        if meaning == "unknown":
-            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
         if meaning == "busy":
             return NoAnswerError(f"{shown}: the store is busy or failed ({said})", sent=True)
-        if meaning == "login":
-            text = f"the store does not accept the credentials ({said}). {self.credentials}"
-            return StoreError(f"{shown}: {text}")
-        if meaning == "denied":
-            advice = "these credentials may not do this; spec/stores.md lists what is needed"
-            return StoreDeniedError(f"{shown}: access denied ({code}): {advice}")
-        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
+        if meaning == "refused":
+            text = f": {text}" if text else ""
+            return StoreError(f"{shown}: refused by the store ({said}{text})")
+        kind, words = _REFUSALS[meaning]
+        return kind(f"{shown}: {words.format(said=said, code=code, login=self.credentials)}")
 
 
 class _Output(BufferedOutput):
@@ -679,11 +672,9 @@ class _Output(BufferedOutput):
         if self.closed:
             return
         if self._has_failed or self._process != os.getpid():
+            text = "could not be completed before, or is another process' to complete"
             shown = self._store.display_name(self._key)
-            raise StoreError(
-                f"{shown} could not be completed before, or is another process' to complete; "
-                "run the task again"
-            )
+            raise StoreError(f"{shown} {text}; run the task again")
         self._has_failed = True  # until proven otherwise: a repeat would upload the last part twice
         if not self._sent_bytes:
             self._store.write(self._key, bytes(self._buffer))
@@ -715,10 +706,8 @@ class _Output(BufferedOutput):
         self._await(self._store.parts_at_once - 1)  # memory stays bounded
         number = len(self._parts) + len(self._sending) + 1
         if number > _MOST_PARTS:
-            raise StoreError(
-                f"{self._store.display_name(self._key)} has more than {number - 1} parts. Lower "
-                "target_file_size."
-            )
+            shown = self._store.display_name(self._key)
+            raise StoreError(f"{shown} has more than {number - 1} parts. Lower target_file_size.")
         self._sent_bytes += len(data)
         send = partial(self._store.send_part, self._key, self._upload, number, data)
         self._sending.append(self._store.later(send))

@@ -137,18 +137,16 @@ class Account:
         self._more = dict(given.pop("s3_additional_kwargs", None) or {})
         checksum = self._more.get("ChecksumAlgorithm")
         if checksum not in (None, *_CHECKSUMS):
-            raise UsageError(
-                f"ChecksumAlgorithm in s3_additional_kwargs is one of {', '.join(_CHECKSUMS)}, not "
-                f"{checksum!r}"
-            )
+            known = ", ".join(_CHECKSUMS)
+            text = f"ChecksumAlgorithm in s3_additional_kwargs is one of {known}, not {checksum!r}"
+            raise UsageError(text)
         if given.pop("requester_pays", False):
             self._more["RequestPayer"] = "requester"
         self._made_of = _client_arguments(given)
         if given.pop("anon", False):
             config["signature_version"] = UNSIGNED
-            self._made_of = {
-                name: value for name, value in self._made_of.items() if name not in _SECRETS
-            }
+            for name in _SECRETS:
+                self._made_of.pop(name, None)
         self._session = _session(given) or Session(**given)
         self._config = Config(**config)
         self._signs_bodies = (self._config.s3 or {}).get("payload_signing_enabled") is not False
@@ -233,19 +231,15 @@ class Account:
         if region not in self._clients:
             self._clients[region] = self._client(region)
         client = self._clients[region]
-        operation = client.meta.service_model.operation_model(
-            client.meta.method_to_api_mapping[kind]
-        )
-        takes = operation.input_shape.members
+        api, name = client.meta.service_model, client.meta.method_to_api_mapping[kind]
+        takes = api.operation_model(name).input_shape.members
         more = {name: value for name, value in self._more.items() if name in takes}
         try:
             getattr(client, kind)(**{**more, "Bucket": bucket, **_KINDS[kind]})
         except _NotToBeSentError as made:
             request = made.args[0]
-        headers = {
-            name: value.decode() if isinstance(value, bytes) else str(value)
-            for name, value in request.headers.items()
-        }
+        pairs = request.headers.items()
+        headers = {k: v.decode() if isinstance(v, bytes) else str(v) for k, v in pairs}
         login = headers.get("Authorization", "")
         signed = _SIGNED.match(login)
         if login and signed is None:
@@ -254,17 +248,15 @@ class Account:
                 "signature_version out of config_kwargs"
             )
         url = urlsplit(request.url)
+        origin = f"{url.scheme}://{url.netloc}"
+        # over TLS its client sends bodies in chunks with a checksum after the last
+        lasting = (each for each in headers.items() if each[1] != "aws-chunked")
         return _Pattern(
             method=request.method,
-            origin=f"{url.scheme}://{url.netloc}",
-            host=host_of(f"{url.scheme}://{url.netloc}"),
+            origin=origin,
+            host=host_of(origin),
             path=url.path.removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
-            headers={
-                name: value
-                for name, value in headers.items()
-                # over TLS its client sends bodies in chunks with a checksum after the last
-                if value != "aws-chunked" and not _OF_ONE_REQUEST.fullmatch(name.lower())
-            },
+            headers={k: v for k, v in lasting if not _OF_ONE_REQUEST.fullmatch(k.lower())},
             region=signed[1] if signed else "",
             checksum=headers.get("x-amz-sdk-checksum-algorithm", ""),
         )
@@ -289,17 +281,17 @@ class Account:
         config = self._clients[""].meta.config
         if config.proxies_config:
             raise UsageError("proxies_config in config_kwargs is not supported")
-        verify = self._made_of.get("verify")
+        verify, proxies = self._made_of.get("verify"), config.proxies
         if verify is None:
             verify = self._session.get_config_variable("ca_bundle")
+        if verify is None:
+            verify = os.environ.get("REQUESTS_CA_BUNDLE", True)
         return Way(
             connect_s=config.connect_timeout,
             read_s=config.read_timeout,
-            verify=get_cert_path(
-                os.environ.get("REQUESTS_CA_BUNDLE", True) if verify is None else verify
-            ),
+            verify=get_cert_path(verify),
             certificate=config.client_cert,
-            proxies=(from_environment(self.endpoint) if config.proxies is None else config.proxies),
+            proxies=from_environment(self.endpoint) if proxies is None else proxies,
         )
 
 
@@ -378,10 +370,8 @@ class S3Store(ObjectStore):
         super().__init__(scheme, root, options)
         self._refuses_in_versions = False
         if self._bucket.startswith("arn:"):
-            raise UsageError(
-                f"{self.bucket_url}: name the bucket, or the alias of the access point, instead "
-                "of an ARN"
-            )
+            advice = "name the bucket, or the alias of the access point, instead of an ARN"
+            raise UsageError(f"{self.bucket_url}: {advice}")
         if self._bucket.endswith("--x-s3"):
             raise UnsafeStoreError(
                 f"{self.bucket_url} is a directory bucket, whose lists have no order; commits "
@@ -461,10 +451,8 @@ class S3Store(ObjectStore):
         return self._stored(Request("upload_part", key, query, body=data)).headers["etag"]
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[str], size_bytes: int) -> None:
-        listed = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
-            for number, tag in enumerate(parts, 1)
-        )
+        part = "<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>"
+        listed = "".join(part.format(number, escape(tag)) for number, tag in enumerate(parts, 1))
         body = f"<CompleteMultipartUpload {_XMLNS}>{listed}</CompleteMultipartUpload>".encode()
         request = Request("complete_multipart_upload", key, {"uploadId": upload}, body=body)
         root = "CompleteMultipartUploadResult"

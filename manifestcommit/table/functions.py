@@ -7,7 +7,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +122,7 @@ def _schema_of(schema: Any) -> Schema:
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, pa.Schema):
-        return values.from_arrow(schema, itertools.count(1).__next__)
+        return values.from_arrow(schema)
     if hasattr(schema, "jsonValue"):
         from ..format.fields import from_spark
 

@@ -39,7 +39,7 @@ from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import REASON, checked, condition, flag, names, one_of, optional
 from ..runtime.validation import message as note
 from ..store.doctor import DoctorReport, examine
-from ..terminal import Progress
+from ..terminal import live_progress
 from .reading import Condition, TableReads, check_meaning, session
 from .row_changes import RowChanges
 
@@ -642,7 +642,7 @@ class Table(RowChanges, TableReads):
         Spec: AF2, AF4.
         """
         names = [partition_by] if isinstance(partition_by, str) else partition_by
-        with Progress(f"reading the footers of {self.url}") as progress:
+        with live_progress(f"reading the footers of {self.url}") as progress:
             if from_ is None:
                 return _adopt(self._ctx, partition_by=names, progress=progress, rewrite=rewrite)
             if names is not None:

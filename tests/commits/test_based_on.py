@@ -13,7 +13,7 @@ import pytest
 from tests.kit.tables import put_version, session
 
 import manifestcommit as mc
-from manifestcommit.commits.prepared_job import BasedOn, below
+from manifestcommit.commits.prepared_job import below
 from manifestcommit.errors import CommitConflictError, CorruptMetadataError, JobFencedError, UsageError, VersionNotFoundError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Overwrite
@@ -128,7 +128,7 @@ def test_what_is_said_must_be_a_version_of_the_table(root: str, tmp_path: Any) -
     for wrong in (0, -1, True, "3", 2.0):
         with pytest.raises(UsageError, match="based_on"):
             mc.begin(root, based_on=wrong)  # type: ignore[arg-type]
-    assert BasedOn(1).version(open_head(open_store(root)), root) == 1
+    assert mc.begin(root, based_on=1).read_at(open_head(open_store(root))) == 1
 
 
 def test_a_version_at_the_fence_is_compared(root: str) -> None:
@@ -216,7 +216,7 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
 
     def insert(said: int | None = None) -> Any:
         job = Job(table, based_on=said)
-        job.based_on.take(marks, appends=True)
+        job.marks, job.appends_what_it_read = [*marks], True
         job.write(rows(8))
         return job.commit_now()
 
@@ -228,7 +228,7 @@ def test_rows_that_are_appended_as_having_read_the_table_conflict(root: str) -> 
     assert ids(root) == [1, 2, 8, 8]
     assert error_of(insert(4), root) is None
     job = Job(table)
-    job.based_on.take((), appends=True)
+    job.appends_what_it_read = True
     job.write(rows(9))
     append(root, 10)
     assert job.commit().committed, "rows that tell no version have read nothing"
@@ -240,7 +240,7 @@ def test_a_recoverable_append_that_has_read_the_table_is_a_new_job_after_its_con
 
     def insert(*, append_between: bool) -> Any:
         job = Job(table, key="K", fingerprint="the same rows", recoverable=True)
-        job.based_on.take(arrow_marks(mc.Table(root).dataset().schema.metadata), appends=True)
+        job.marks, job.appends_what_it_read = [*arrow_marks(mc.Table(root).dataset().schema.metadata)], True
         job.write(rows(8))
         if append_between:
             append(root, 3)

@@ -147,11 +147,11 @@ def test_verify_says_nothing_of_tables_that_it_cannot_read(monkeypatch: pytest.M
     commit_jointly(lake.parts())
     append(lake, 1)
 
-    def refused(store: object, *_: object) -> None:
+    def refused(store: object, **_: object) -> None:
         raise StoreError("out of reach")
 
     sound(lake)
-    monkeypatch.setattr("manifestcommit.commits.joint_commit.open_object", refused)
+    monkeypatch.setattr("manifestcommit.commits.joint_commit.open_head", refused)
     assert torn(lake, 1) == [] == torn(lake, 0)
 
 

@@ -431,7 +431,8 @@ def test_who_has_read_the_table_carries_nobody(store: MemoryStore) -> None:
         mc.Table(store.url).tag("first", version=1)
 
     reading = Job(own)
-    reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
+    head, reading.appends_what_it_read = open_head(store), True
+    reading.marks.append(mark_of(head.snapshot.table_id, store.url, head.version))
     reading.write(rows([20]))
     assert reading.commit().committed
     assert tagged and state_of(store, job) is None and mine(store) == [1, 2, 20]

@@ -127,8 +127,8 @@ def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
     written(store).commit()
     ref = open_head(store).snapshot.manifests[0]
     ledger = WriteTotals(StoreCounters(store, lambda: 0))
-    ledger.take(written(store).entries, [ref], InputTotals(rows=9, bytes=7, retries=2))
-    found = ledger.summary(4)
+    ledger.take(InputTotals(rows=9, bytes=7, retries=2))
+    found = ledger.summary(4, written(store).entries, [ref])
     assert (found.files_written, found.rows_written, found.rows_read, found.bytes_read) == (4, 6, 9, 7)
     assert (found.tasks, found.retries) == (4, 2)
 

@@ -616,7 +616,8 @@ def begin_write(
     key, fingerprint = (RULES[name](name, options.get(name)) for name in ("key", "fingerprint"))
     job = Job(ctx, key=key, fingerprint=fingerprint, based_on=based_on)
     # for an INSERT through a view, the version that the view shows
-    job.based_on.take(column_marks(struct), appends=True)
+    job.marks += column_marks(struct)
+    job.appends_what_it_read = True
     chosen = _overwrite_option(options, overwrite)
     conflict = _check_conflict(options, overwrite)
     if overwrite:
