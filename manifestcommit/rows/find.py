@@ -75,7 +75,6 @@ from .row_change import (
     Batches,
     Declared,
     Executor,
-    Latest,
     NewFiles,
     NewRows,
     RowChange,
@@ -817,7 +816,8 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
             "or a text"
         )
     safe = [on.null_safe is True or name in (on.null_safe or ()) for name in names]
-    return source.latest(Latest([field.name for field in found[:-1]], safe, found[-1].name))
+    key = [field.name for field in found[:-1]]
+    return source.latest(list(zip(key, safe, strict=True)), found[-1].name)
 
 
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:

@@ -449,22 +449,16 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 class NewRows(NamedTuple):
     """Rows that a caller gives. schema: their columns; marks: the versions that they say they were
     read from; write: writes these columns of all rows, once, under these names of the plan's;
-    latest: the rows with the highest value of a column among those with the same key; held: all
-    rows, the same in each try, if they are few enough to be held in memory. [CF17]"""
+    latest: of a key's columns, each with whether two nulls in it are one key, and a last column:
+    the rows with its highest value among those with the same key, several where several have it; a
+    null is the lowest, and rows with a null in their key have no equals [RC3]; held: all rows, the
+    same in each try, if they are few enough to be held in memory. [CF17]"""
 
     schema: Schema
     marks: Iterable[str]
     write: Callable[[WritePlan, Mapping[str, str]], NewFiles]
-    latest: Callable[[Latest], NewRows]
+    latest: Callable[[Sequence[tuple[str, bool]], str], NewRows]
     held: Callable[[], pa.Table | None] = lambda: None
-
-
-class Latest(NamedTuple):
-    """keys, null_safe: columns, of each whether two nulls are one key; by: a column."""
-
-    keys: Sequence[str]
-    null_safe: Sequence[bool]
-    by: str
 
 
 def arrow_data(ctx: TableContext, data: Any) -> NewRows:
@@ -490,29 +484,27 @@ def arrow_data(ctx: TableContext, data: Any) -> NewRows:
         chosen = (batch.select(given).rename_columns(names) for batch in every)
         return write_rows(ctx, plan, chosen)
 
-    def latest(wanted: Latest) -> NewRows:
-        return arrow_data(ctx, _latest(pa.Table.from_batches(batches, schema), wanted))
+    def latest(key: Sequence[tuple[str, bool]], by: str) -> NewRows:
+        return arrow_data(ctx, _latest(pa.Table.from_batches(batches, schema), key, by))
 
     columns = from_arrow(schema, ctx.new_field_id)
     marks = arrow_marks(schema.metadata)
     return NewRows(schema=columns, marks=marks, write=write, latest=latest, held=held)
 
 
-def _latest(rows: pa.Table, wanted: Latest) -> pa.Table:
-    """The rows with the highest value among those with the same key; several, where several have
-    it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
+def _latest(rows: pa.Table, key: Sequence[tuple[str, bool]], by: str) -> pa.Table:
     if not rows.num_rows:
         return rows
-    keys = [rows.column(name) for name in wanted.keys]
-    groups, by = group_numbers(keys, rows.num_rows).indices, rows.column(wanted.by).combine_chunks()
-    places = pc.rank(by, "ascending", tiebreaker="min")
-    places = pc.if_else(by.is_null(), pa.scalar(0, places.type), places)
+    keys = [rows.column(name) for name, _ in key]
+    groups, last = group_numbers(keys, rows.num_rows).indices, rows.column(by).combine_chunks()
+    places = pc.rank(last, "ascending", tiebreaker="min")
+    places = pc.if_else(last.is_null(), pa.scalar(0, places.type), places)
     found = pa.table({"group": groups, "place": places}).group_by("group")
     highest = found.aggregate([("place", "max")]).sort_by("group").column("place_max")
     chosen = pc.equal(places, highest.take(groups).combine_chunks())
-    for column, is_safe in zip(keys, wanted.null_safe, strict=True):
+    for name, is_safe in key:
         if not is_safe:
-            chosen = pc.or_(chosen, column.is_null().combine_chunks())
+            chosen = pc.or_(chosen, rows.column(name).is_null().combine_chunks())
     return rows.filter(chosen)
 
 
