@@ -1,9 +1,6 @@
-"""Avro object containers, written column by column, and read back row by row. [EX5]
-
-Pure, and only as much of Avro as Iceberg's metadata needs. A column of values becomes pieces: an
-array with the bytes of each row. Rows are put together from pieces of several
-columns at once, which takes a twentieth of the time of encoding row by row.
-"""
+"""Avro object containers, written column by column, and read back row by row: as much of Avro as
+Iceberg's metadata needs. A column of values becomes pieces, an array with the bytes of each row,
+which takes a twentieth of the time of encoding row by row. Pure. [EX5]"""
 
 from __future__ import annotations
 
@@ -97,37 +94,30 @@ def container(
     schema: Mapping[str, Any], columns: Sequence[pa.Array], metadata: Mapping[str, str]
 ) -> bytes:
     """An object container with these columns as its record. Same columns, same bytes. [EX5]"""
-    rows = len(columns[0])
-    header = {
-        "avro.schema": json.dumps(schema, separators=(",", ":")),
-        "avro.codec": "deflate",
-        **metadata,
-    }
-    blocks = []
-    for start in range(0, rows, BLOCK_ROWS):
-        block = joined([column.slice(start, BLOCK_ROWS) for column in columns])
-        plain = b"".join(block.to_pylist())
-        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        blocks.append((len(block), packer.compress(plain) + packer.flush()))
+    text = json.dumps(schema, separators=(",", ":"))
+    header = {"avro.schema": text, "avro.codec": "deflate", **metadata}
     sync = hashlib.sha256(repr(sorted(header.items())).encode()).digest()[:_SYNC_BYTES]
     written = [_MAGIC, long_bytes(len(header))]
     for name, text in header.items():
         written += [_bytes(name.encode()), _bytes(text.encode())]
     written += [long_bytes(0), sync]
-    for count, packed in blocks:
-        written += [long_bytes(count), long_bytes(len(packed)), packed, sync]
+    for start in range(0, len(columns[0]), BLOCK_ROWS):
+        block = joined([column.slice(start, BLOCK_ROWS) for column in columns])
+        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        packed = packer.compress(b"".join(block.to_pylist())) + packer.flush()
+        written += [long_bytes(len(block)), _bytes(packed), sync]
     return b"".join(written)
 
 
-def read_rows(data: bytes) -> list[dict[str, Any]]:
-    """The records of a container that this module has written; ValueError if it is damaged."""
+def read_rows(data: bytes, wanted: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The records of a container of ours, of the wanted schema or any; ValueError if damaged."""
     try:
-        return _read_rows(data)
+        return _read_rows(data, wanted)
     except (IndexError, KeyError, TypeError, RecursionError, zlib.error) as error:
         raise ValueError(f"it is no Avro container: {error}") from None
 
 
-def _read_rows(data: bytes) -> list[dict[str, Any]]:
+def _read_rows(data: bytes, wanted: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if data[:4] != _MAGIC:
         raise ValueError("it is no Avro container")
     reader = _Reader(data, 4)
@@ -137,6 +127,8 @@ def _read_rows(data: bytes) -> list[dict[str, Any]]:
             name = reader.bytes().decode()
             header[name] = reader.bytes()
     schema = json.loads(header["avro.schema"])
+    if wanted is not None and schema != wanted:
+        raise ValueError("its records are others")
     sync, rows = reader.take(_SYNC_BYTES), []
     room = _MOST_BYTES
     while reader.at < len(data):
@@ -201,9 +193,26 @@ class _Reader:
         raise ValueError(f"it has values of the type {name!r}")
 
 
+def value_bytes(kind: Any, value: Any) -> bytes:
+    """One value of a type, which is what `_Reader.value` reads."""
+    if isinstance(kind, list):  # null, or what comes second
+        return b"\x00" if value is None else b"\x02" + value_bytes(kind[1], value)
+    name = kind if isinstance(kind, str) else kind["type"]
+    if name == "record":
+        return b"".join(value_bytes(each["type"], value[each["name"]]) for each in kind["fields"])
+    if name == "array":
+        items = [value_bytes(kind["items"], each) for each in value]
+        return b"".join([long_bytes(len(items)), *items, b"\x00"] if items else [b"\x00"])
+    if name == "boolean":
+        return b"\x01" if value else b"\x00"
+    if name in ("int", "long"):
+        return long_bytes(value)
+    return _bytes(value.encode() if name == "string" else value)
+
+
 def long_bytes(number: int) -> bytes:
-    """One number that is not negative, as Avro's int or long."""
-    left, written = number << 1, bytearray()
+    """One number as Avro's int or long."""
+    left, written = number << 1 if number >= 0 else ~(number << 1), bytearray()
     while left >= 0x80:
         written.append(left & 0x7F | 0x80)
         left >>= 7

@@ -11,8 +11,11 @@ import hashlib
 import json
 import logging
 import math
+import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -21,29 +24,402 @@ import pyarrow.compute as pc
 
 from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..format.entries import ManifestRef
-from ..format.fields import Schema, walk
+from ..format.fields import (
+    FLOATS,
+    MAX_FIELD_ID,
+    PRIMITIVES,
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    Shape,
+    StructType,
+    decimal_parts,
+    leaves,
+    show_path,
+    walk,
+)
 from ..format.snapshot import REPLACE, Snapshot, columns_of
+from ..format.transforms import partition_fields, transform_of
+from ..format.values import arrow_type
 from ..log.table_context import TableContext, is_export
 from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
 from ..store import ObjectInfo, Store
-from . import file_columns
-from .file_columns import entries_since, json_text, not_ours, put_shared
-from .iceberg_manifests import (
-    FIRST_PARTITION_ID,
-    ManifestFile,
-    check_schema,
-    list_bytes,
-    manifest_bytes,
-    manifest_file,
-    name_mapping,
-    physical_names,
-    read_list,
-    schema_json,
-    spec_json,
-)
+from . import avro, file_columns
+from .file_columns import check_ours, check_types, entries_since, json_text, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
+
+RESERVED_IDS = 2_147_483_447  # Iceberg's own columns have the ids from here on
+FIRST_PARTITION_ID = 1000
+_TYPES = {name: each.iceberg for name, each in PRIMITIVES.items() if each.iceberg}
+
+
+def check_schema(schema: Schema) -> None:
+    """UnsupportedTypeError or UsageError if Iceberg v2 cannot express a column. [EX9]"""
+    check_types(schema, _TYPES, "Iceberg v2 does not have")
+    names = set[str]()
+    for path, field in walk(schema.fields):
+        name = show_path(path)
+        if name.lower() in names:
+            raise UsageError(
+                f"two columns or members are {name}, since a name has a dot: Iceberg, whose "
+                "readers know a member by its path, cannot distinguish them. The table cannot be "
+                "exported to it until one of them is renamed"
+            )
+        names.add(name.lower())
+        if field.id >= RESERVED_IDS:
+            raise UsageError(
+                f"column {name} has the field id {field.id}, which Iceberg reserves "
+                f"({RESERVED_IDS} and above): the table cannot be exported to it"
+            )
+
+
+def type_json(kind: FieldType) -> Any:
+    match kind:
+        case StructType():
+            return {"type": "struct", "fields": [_field_json(member) for member in kind.fields]}
+        case ArrayType(element=each):
+            inner = {"element-required": False, "element": type_json(each.type)}
+            return {"type": "list", "element-id": each.id, **inner}
+        case MapType(key=key, value=value):
+            inner = {"key-id": key.id, "key": type_json(key.type), "value-id": value.id}
+            return {"type": "map", **inner, "value-required": False, "value": type_json(value.type)}
+        case _:
+            parts = decimal_parts(kind)
+            return f"decimal({parts[0]}, {parts[1]})" if parts else _TYPES[kind]
+
+
+def _field_json(field: Field) -> dict[str, Any]:
+    return {"id": field.id, "name": field.name, "required": False, "type": type_json(field.type)}
+
+
+def schema_json(schema: Schema) -> dict[str, Any]:
+    """Iceberg's JSON of the columns. Its id follows from the columns alone. [EX5] [CK8]"""
+    fields = [_field_json(each) | {"required": not each.nullable} for each in schema.fields]
+    return {"type": "struct", "schema-id": number_of(fields), "fields": fields}
+
+
+def number_of(document: Any) -> int:
+    """A positive number of 31 bits that follows from a JSON document. [EX5]"""
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFF_FFFF
+
+
+def spec_json(of: Shape) -> dict[str, Any]:
+    """A partition spec: identities of the partition columns, and transforms. Its id follows from
+    the columns' ids; that of no column is 0."""
+    taken, found = {field.name for field in of.schema.fields}, []
+    for at, field in enumerate(_fields_of(of)):
+        transform, name = transform_of(field.id), field.name
+        while transform is not None and name in taken:  # Iceberg wants one name for one thing
+            name += "_"
+        taken.add(name)
+        kind = "identity" if transform is None else transform.iceberg
+        ids = {"source-id": field.id & MAX_FIELD_ID, "field-id": FIRST_PARTITION_ID + at}
+        found.append({"name": name, "transform": kind, **ids})
+    number = number_of(list(of.partition_by)) if of.partition_by else 0
+    return {"spec-id": number, "fields": found}
+
+
+def _fields_of(of: Shape) -> list[Field]:
+    return list(partition_fields(of.schema, of.partition_by))
+
+
+def physical_names(schema: Schema) -> dict[str, str]:
+    """Id (as text) to name in files, of the columns that were renamed or added again."""
+    return {str(each.id): each.file_name for each in schema.fields if each.file_name != each.name}
+
+
+def name_mapping(columns: Mapping[str, Any], physical: Mapping[str, str]) -> dict[str, Any]:
+    """Name in files to Iceberg's mapped field, for files without ids. columns: Iceberg's JSON of
+    the columns; physical: as `physical_names` has it. [EX6]"""
+    found = {}
+    for field in columns["fields"]:
+        name = physical.get(str(field["id"]), field["name"])
+        found[name] = _mapped(field["id"], name, field["type"])
+    return found
+
+
+def _mapped(field_id: int, name: str, kind: Any) -> dict[str, Any]:
+    mapped: dict[str, Any] = {"field-id": field_id, "names": [name]}
+    if isinstance(kind, str):
+        return mapped
+    if kind["type"] == "struct":
+        members = [(each["id"], each["name"], each["type"]) for each in kind["fields"]]
+    elif kind["type"] == "list":
+        members = [(kind["element-id"], "element", kind["element"])]
+    else:
+        members = [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]
+    return mapped | {"fields": [_mapped(*member) for member in members]}
+
+
+_NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
+_MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+_AVRO_TYPES: dict[str, Any] = {  # of Iceberg's, those that are called otherwise
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamptz": {**_MOMENT, "adjust-to-utc": True},
+    "timestamp": {**_MOMENT, "adjust-to-utc": False},
+}
+
+
+def manifest_bytes(entries: pa.Table, snapshot: Snapshot, location: str) -> bytes:
+    """The entries as a manifest. entries: a manifest's table in the schema's types, each with its
+    version; location: what goes before each path."""
+    rows, spec, columns = entries.num_rows, spec_json(snapshot), schema_json(columns_of(snapshot))
+    version = avro.longs(entries.column("added").combine_chunks())
+    known = avro.joined([avro.constant(b"\x02", rows), version])
+    status = avro.constant(b"\x00", rows)  # existing
+    metadata = {
+        "schema": json.dumps(columns, separators=(",", ":")),
+        "schema-id": str(columns["schema-id"]),
+        "partition-spec": json.dumps(spec["fields"], separators=(",", ":")),
+        "partition-spec-id": str(spec["spec-id"]),
+        "format-version": "2",
+        "content": "data",
+    }
+    pieces = [status, known, known, known, *_data_file(entries, snapshot, location)]
+    return avro.container(_entry_schema(snapshot), pieces, metadata)
+
+
+def list_row(path: str, length: int, entries: pa.Table, of: Shape) -> dict[str, Any]:
+    """What a list of manifests has of a manifest of these entries: none is of added files."""
+    ends, rows = pc.min_max(entries.column("added")), pc.sum(entries.column("rows")).as_py()
+    newest, oldest = ends["max"].as_py(), ends["min"].as_py()
+    counts = (0, entries.num_rows, 0, 0, rows, 0)
+    bounds = [_partition_bounds(entries, field) for field in _fields_of(of)]
+    row = (path, length, spec_json(of)["spec-id"], 0, newest, oldest, newest, *counts, bounds)
+    return dict(zip((each["name"] for each in _LIST["fields"]), row, strict=True))
+
+
+def _partition_bounds(entries: pa.Table, field: Field) -> dict[str, Any]:
+    column = entries.column(f"partition.{field.id}")
+    ends = [end if end.is_valid else None for end in pc.min_max(column).values()]
+    low, high = (
+        None if end is None else single_values(pa.array([end], column.type), field.type)[0].as_py()
+        for end in ends
+    )
+    return {"contains_null": column.null_count > 0, "lower_bound": low, "upper_bound": high}
+
+
+def list_bytes(rows: Sequence[dict[str, Any]], version: int) -> bytes:
+    metadata = {"format-version": "2", "snapshot-id": str(version), "sequence-number": str(version)}
+    pieces = avro.of_values([avro.value_bytes(_LIST, row) for row in rows])
+    return avro.container(_LIST, [pieces], metadata)
+
+
+def read_list(data: bytes) -> list[dict[str, Any]]:
+    """The rows of a list that `list_bytes` has made; ValueError if it is damaged."""
+    return avro.read_rows(data, _LIST)
+
+
+def single_values(array: pa.Array, kind: FieldType) -> pa.Array:
+    """Each value as Iceberg's bytes of a single value; what null becomes means nothing."""
+    if kind in ("string", "binary"):
+        return avro.plain(array)
+    if isinstance(kind, str) and decimal_parts(kind) is not None:
+        return avro.of_values([_shortest(_unscaled(value)) for value in array.to_pylist()])
+    return avro.fixed(_numbers(array, kind))
+
+
+def _numbers(array: pa.Array, kind: FieldType) -> Any:
+    if kind in FLOATS:
+        return _filled(array.cast(arrow_type(kind)))
+    if kind == "boolean":
+        return _filled(array.cast(pa.uint8()))
+    small = kind in ("byte", "short", "integer", "date")
+    return _filled(array.cast(pa.int32() if small else pa.int64()))
+
+
+def _filled(numbers: pa.Array) -> Any:
+    return pc.fill_null(numbers, 0)
+
+
+def _unscaled(value: Decimal | None) -> int:
+    sign, digits, _ = (value or Decimal(0)).as_tuple()
+    return int("".join(map(str, digits))) * (-1 if sign else 1)
+
+
+def _shortest(number: int) -> bytes:
+    """Big-endian in as few bytes as hold it."""
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _data_file(entries: pa.Table, of: Shape, location: str) -> list[pa.Array]:
+    rows = entries.num_rows
+    paths = pc.binary_join_element_wise(location, entries.column("path"), "/")
+    return [
+        avro.constant(b"\x00", rows),  # content: data
+        avro.texts(paths),
+        avro.constant(b"\x0ePARQUET", rows),
+        *_partition_values(entries, of),
+        avro.longs(entries.column("rows").combine_chunks()),
+        avro.longs(entries.column("bytes").combine_chunks()),
+        *_statistics(entries, of.schema),
+    ]
+
+
+def _partition_values(entries: pa.Table, of: Shape) -> Iterator[pa.Array]:
+    for field in _fields_of(of):
+        column, kind = entries.column(f"partition.{field.id}").combine_chunks(), field.type
+        known = column.is_valid()
+        if kind in ("string", "binary"):
+            values = avro.texts(column)
+        elif isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
+            width = _decimal_width(parts[0])
+            numbers = map(_unscaled, column.to_pylist())
+            values = avro.of_values([each.to_bytes(width, "big", signed=True) for each in numbers])
+        else:
+            numbers = _numbers(column, kind)
+            values = avro.fixed(numbers) if kind == "boolean" else avro.longs(numbers)
+        yield avro.optional(known, values)
+
+
+def _decimal_width(precision: int) -> int:
+    """The bytes that hold any unscaled value of this many digits."""
+    return (int(10**precision).bit_length() + 8) // 8
+
+
+def _statistics(entries: pa.Table, schema: Schema) -> Iterator[pa.Array]:
+    """The maps from field id to counts and bounds, for each kind of statistics."""
+    counts, nulls, nans, lows, highs = (list[tuple[int, Any, pa.Array]]() for _ in range(5))
+    rows = entries.column("rows").combine_chunks()
+    rows_pieces = avro.longs(rows)
+    for leaf in leaves(schema):
+        if f"min.{leaf.id}" not in entries.column_names:
+            continue
+        column = {
+            name: entries.column(f"{name}.{leaf.id}").combine_chunks()
+            for name in ("nulls", "nans", "min", "max")
+        }
+        known = {name: array.is_valid() for name, array in column.items()}
+        number = {name: _filled(column[name]) for name in ("nulls", "nans")}
+        counts.append((leaf.id, known["nulls"], rows_pieces))
+        nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
+        low, high = column["min"], column["max"]
+        if leaf.type in FLOATS:
+            # Daft leaves out a file whose count of NaN is that of its rows, for any filter
+            some = pc.and_(known["nans"], pc.less(number["nans"], rows))
+            nans.append((leaf.id, some, avro.longs(number["nans"])))
+            # some engines order NaN above every number, and prune by the upper bound alone
+            without = pc.and_(known["nans"], pc.equal(number["nans"], 0))
+            known["max"] = pc.and_(known["max"], without)
+            low, high = (_signed_zeros(array, zero) for array, zero in ((low, -0.0), (high, 0.0)))
+        lows.append((leaf.id, known["min"], avro.sized(single_values(low, leaf.type))))
+        highs.append((leaf.id, known["max"], avro.sized(single_values(high, leaf.type))))
+    for columns in (counts, nulls, nans, lows, highs):
+        yield _map(columns, entries.num_rows)
+
+
+def _signed_zeros(array: pa.Array, zero: float) -> pa.Array:
+    """The bounds with zeros of this sign: 0.0 and -0.0 are equal, and ordered in some engines."""
+    return pc.if_else(pc.equal(array, 0.0), pa.scalar(zero, array.type), array)
+
+
+def _map(columns: Sequence[tuple[int, Any, pa.Array]], rows: int) -> pa.Array:
+    """A union of null and a map, as an array of key and value, of what is known in each row."""
+    items = [
+        avro.where(known, pieces)
+        for field_id, known, values in columns
+        for pieces in (avro.constant(avro.long_bytes(field_id), rows), values)
+    ]
+    none = pa.repeat(pa.scalar(0, pa.int64()), rows)
+    count = reduce(pc.add, (known.cast(pa.int64()) for _, known, _ in columns), none)
+    head = avro.where(pc.greater(count, 0), avro.longs(count))
+    return avro.joined([avro.constant(b"\x02", rows), head, *items, avro.constant(b"\x00", rows)])
+
+
+def _field(field_id: int, name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "field-id": field_id, **more}
+
+
+def _fields(text: str) -> list[dict[str, Any]]:
+    """Fields, each by its id, name and type."""
+    return [_field(int(id), name, kind) for id, name, kind in map(str.split, text.split(","))]
+
+
+def _maybe(field_id: int, name: str, kind: Any) -> dict[str, Any]:
+    return _field(field_id, name, ["null", kind], default=None)
+
+
+def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [*fields]}
+
+
+def _counts(field_id: int, name: str, key_id: int, value: str) -> dict[str, Any]:
+    """A map from the id of a column; the value's own id is that behind the key's."""
+    inside = _fields(f"{key_id} key int, {key_id + 1} value {value}")
+    item = _record(f"k{key_id}_v{key_id + 1}", *inside)
+    return _maybe(field_id, name, {"type": "array", "logicalType": "map", "items": item})
+
+
+def _entry_schema(of: Shape) -> dict[str, Any]:
+    partition = [
+        _maybe(FIRST_PARTITION_ID + at, name, _partition_type(field.type, at))
+        for at, (name, field) in enumerate(zip(_partition_names(of), _fields_of(of), strict=True))
+    ]
+    data_file = _record(
+        "r2",
+        *_fields("134 content int, 100 file_path string, 101 file_format string"),
+        _field(102, "partition", _record("r102", *partition)),
+        *_fields("103 record_count long, 104 file_size_in_bytes long"),
+        _counts(109, "value_counts", 119, "long"),
+        _counts(110, "null_value_counts", 121, "long"),
+        _counts(137, "nan_value_counts", 138, "long"),
+        _counts(125, "lower_bounds", 126, "bytes"),
+        _counts(128, "upper_bounds", 129, "bytes"),
+    )
+    return _record(
+        "manifest_entry",
+        _field(0, "status", "int"),
+        _maybe(1, "snapshot_id", "long"),
+        _maybe(3, "sequence_number", "long"),
+        _maybe(4, "file_sequence_number", "long"),
+        _field(2, "data_file", data_file),
+    )
+
+
+def _partition_names(of: Shape) -> list[str]:
+    """The names of partition columns as Avro can have them: some readers find columns by name."""
+    names = [_NO_NAME.sub(_escaped, field["name"]) for field in spec_json(of)["fields"]]
+    if len(set(names)) < len(names):
+        return [f"p{at}" for at in range(len(names))]
+    return names
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"_{found[0]}" if found[0].isdecimal() and found[0].isascii() else f"_x{ord(found[0]):X}"
+
+
+def _partition_type(kind: FieldType, at: int) -> Any:
+    assert isinstance(kind, str)  # nothing nested partitions a table
+    if (parts := decimal_parts(kind)) is None:
+        return _AVRO_TYPES.get(_TYPES[kind], _TYPES[kind])
+    size = {"size": _decimal_width(parts[0]), "precision": parts[0], "scale": parts[1]}
+    return {"type": "fixed", "name": f"decimal_{at}", "logicalType": "decimal", **size}
+
+
+_SUMMARY = _record(
+    "r508",
+    _field(509, "contains_null", "boolean"),
+    _maybe(510, "lower_bound", "bytes"),
+    _maybe(511, "upper_bound", "bytes"),
+)
+_LIST = _record(
+    "manifest_file",
+    *_fields(
+        "500 manifest_path string, 501 manifest_length long, 502 partition_spec_id int,"
+        "517 content int, 515 sequence_number long, 516 min_sequence_number long,"
+        "503 added_snapshot_id long, 504 added_files_count int, 505 existing_files_count int,"
+        "506 deleted_files_count int, 512 added_rows_count long, 513 existing_rows_count long,"
+        "514 deleted_rows_count long"
+    ),
+    _maybe(507, "partitions", {"type": "array", "items": _SUMMARY, "element-id": 508}),
+)
+
 
 FOLDER = "_iceberg/metadata/"
 HINT = f"{FOLDER}version-hint.text"
@@ -60,19 +436,10 @@ def metadata_name(version: int) -> str:
     return f"{FOLDER}v{version}.metadata.json"
 
 
-def list_name(version: int, digest: str) -> str:
-    """The name of the manifest list of this version with these bytes."""
-    return f"{FOLDER}snap-{version:020d}-{digest}.avro"
-
-
 def manifest_name(key: str, version: int) -> str:
     """The name of a manifest. key: what its bytes follow from; version: the one that listed it
     first, so that a name which gc may delete is not taken again. [EX4]"""
     return f"{FOLDER}m-{key}-{version:016x}.avro"
-
-
-def key_of_manifest(path: str) -> str:
-    return path.rpartition("/m-")[2].partition("-")[0]
 
 
 def version_of_document(name: str) -> int | None:
@@ -103,7 +470,7 @@ class Document(msgspec.Struct, kw_only=True):
     def add(self, snapshot: Snapshot, manifest_list: str) -> None:
         """Add a version. manifest_list: where its list of manifests is."""
         schema = columns_of(snapshot)
-        columns, spec = schema_json(schema), spec_json(schema, snapshot.partition_by)
+        columns, spec = schema_json(schema), spec_json(snapshot)
         self.schemas[columns["schema-id"]] = columns
         self.specs[spec["spec-id"]] = spec
         self.physical[columns["schema-id"]] = physical_names(schema)
@@ -170,8 +537,8 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
     """The document of the head, which is the last version in it. [EX5]"""
     mapping = document.restrict(chosen_versions(head), head.version)
     current, entries = document.entries[head.version], document.entries
-    spec = spec_json(head.schema, head.partition_by)
     tags = {name: tag.version for name, tag in sorted(head.tags.items()) if tag.version in entries}
+    most = max(len(each["fields"]) for each in document.specs.values())
     made = {
         "format-version": 2,
         "table-uuid": str(uuid.uuid5(_NAMESPACE, head.table_id)),
@@ -182,10 +549,8 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
         "schemas": [document.schemas[number] for number in sorted(document.schemas)],
         "current-schema-id": current["schema-id"],
         "partition-specs": [document.specs[number] for number in sorted(document.specs)],
-        "default-spec-id": spec["spec-id"],
-        "last-partition-id": FIRST_PARTITION_ID
-        - 1
-        + max(len(each["fields"]) for each in document.specs.values()),
+        "default-spec-id": spec_json(head)["spec-id"],
+        "last-partition-id": FIRST_PARTITION_ID + most - 1,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
         "properties": {
@@ -264,12 +629,7 @@ def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the newest document is another table's. Two requests. [EX9]"""
     version = exported_version(ctx.store)
     if version is not None:
-        _check_ours(ctx.store, _document(ctx.store, version), snapshot)
-
-
-def _check_ours(store: Store, document: Document | None, snapshot: Snapshot) -> None:
-    if document is not None and document.table_id != snapshot.table_id:
-        raise not_ours(store, FOLDER)
+        check_ours(ctx.store, FOLDER, _document(ctx.store, version), snapshot)
 
 
 def location(store: Store) -> str:
@@ -296,7 +656,7 @@ def export(ctx: TableContext, head: Head) -> int:
     store, snapshot = ctx.store, head.snapshot
     before = exported_version(store)
     document = _document(store, before) if before is not None else None
-    _check_ours(store, document, snapshot)
+    check_ours(store, FOLDER, document, snapshot)
     if before is not None and document is not None and before >= head.version:
         return before
     check(ctx, snapshot.schema)
@@ -369,8 +729,8 @@ def _listed_by(ctx: TableContext, decided: Snapshot, versions: Iterable[int]) ->
         lists |= {entry["manifest-list"] for entry in document.entries.values()}
     for each in sorted(lists):
         name = each.removeprefix(root)
-        files = read_list(ctx.store.get(name, 0, _MOST_BYTES))
-        found |= {name, *(file.path.removeprefix(root) for file in files)}
+        rows = read_list(ctx.store.get(name, 0, _MOST_BYTES))
+        found |= {name, *(row["manifest_path"].removeprefix(root) for row in rows)}
     return found
 
 
@@ -381,15 +741,16 @@ class _Manifests:
         self._head = head
         self._ctx, self._url = ctx, data_url(ctx.store)
         self._newest_checked = newest_checked
-        self._known: dict[str, ManifestFile] = {}
+        self._known: dict[str | None, dict[str, Any]] = {}  # rows of lists, by their keys
         self._checked: set[str | None] = set()  # manifests of the head, by their keys
 
     def know(self, manifest_list: str) -> None:
         """Use the manifests of a list again; one that is gone or damaged is skipped."""
         name = manifest_list.removeprefix(f"{self._url}/")
         with contextlib.suppress(FileNotFoundError, ValueError):
-            listed = read_list(self._ctx.store.get(name, 0, _MOST_BYTES))
-            self._known = {key_of_manifest(file.path): file for file in listed}
+            for row in read_list(self._ctx.store.get(name, 0, _MOST_BYTES)):
+                key = row["manifest_path"].rpartition("/m-")[2].partition("-")[0]
+                self._known[key] = row
 
     def check_head(self) -> None:
         """UsageError if Iceberg cannot read a file of the newest version; puts nothing. [EX9]"""
@@ -400,16 +761,11 @@ class _Manifests:
                 self._checked.add(key)
 
     def put_list(self, snapshot: Snapshot) -> str:
-        files = [file for file in self._files(snapshot) if file is not None]
-        data = list_bytes(files, snapshot.version)
-        name = list_name(snapshot.version, _digest(data))
+        made = (self._put(key, entries, snapshot) for key, entries in self._entries(snapshot))
+        data = list_bytes([row for row in made if row is not None], snapshot.version)
+        name = f"{FOLDER}snap-{snapshot.version:020d}-{_digest(data)}.avro"
         put_shared(self._ctx, name, data)
         return f"{self._url}/{name}"
-
-    def _files(self, snapshot: Snapshot) -> Iterator[ManifestFile | None]:
-        for key, entries in self._entries(snapshot):
-            made = None if entries is None else self._put(key, entries, snapshot)
-            yield made if key is None else self._known.get(key)
 
     def _entries(self, snapshot: Snapshot) -> Iterator[tuple[str | None, pa.Table | None]]:
         """The entries of each manifest with its key, the snapshot's last; None: it is known."""
@@ -417,29 +773,27 @@ class _Manifests:
         with raise_if_expired(ctx.store, snapshot.version):
             removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
             for ref in snapshot.manifests:
-                # read once: a table's manifests together may be more than memory holds
                 gone = removed.get(ref.path, 0)
-                key = _key(ref, gone, snapshot)
-                yield (
-                    key,
-                    None
-                    if key in self._known
-                    else ctx.manifests.live(ref, snapshot, gone, keep=False),
-                )
+                if (key := _key(ref, gone, snapshot)) in self._known:
+                    yield key, None
+                else:  # read once: a table's manifests together may be more than memory holds
+                    yield key, ctx.manifests.live(ref, snapshot, gone, keep=False)
             yield None, ctx.manifests.inlined(snapshot)
 
-    def _put(self, key: str | None, entries: pa.Table, snapshot: Snapshot) -> ManifestFile | None:
-        """Put a manifest of these entries; None: there are none."""
+    def _put(
+        self, key: str | None, entries: pa.Table | None, snapshot: Snapshot
+    ) -> dict[str, Any] | None:
+        """Put a manifest of these entries, unless it is known; None: there are none."""
+        if entries is None:
+            return self._known[key]
         if not entries.num_rows:
             return None
-        schema, partition_by = columns_of(snapshot), snapshot.partition_by
         if key not in self._checked or (key is None and snapshot.version != self._head.version):
             self._check(entries, snapshot)
-        data = manifest_bytes(entries, schema, partition_by, self._url)
+        data = manifest_bytes(entries, snapshot, self._url)
         name = manifest_name(key or _digest(data), snapshot.version)
         length = put_shared(self._ctx, name, data)
-        path = f"{self._url}/{name}"
-        made = manifest_file(path, length, entries, schema, partition_by)
+        made = list_row(f"{self._url}/{name}", length, entries, snapshot)
         if key is not None:
             self._known[key] = made
         return made
@@ -456,8 +810,7 @@ class _Manifests:
 
 def _key(ref: ManifestRef, removed: int, snapshot: Snapshot) -> str:
     """What the name of a manifest's export follows from: all that its bytes follow from. [EX5]"""
-    schema = columns_of(snapshot)
-    columns, spec = schema_json(schema), spec_json(schema, snapshot.partition_by)
+    columns, spec = schema_json(columns_of(snapshot)), spec_json(snapshot)
     parts = (_LAYOUT, ref.path, ref.digest, ref.added, removed, columns, spec)
     return _digest(repr(parts).encode())
 

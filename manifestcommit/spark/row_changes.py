@@ -26,7 +26,7 @@ from ..log.table_context import TableContext
 from ..operations.compaction import Rewrite, Rewriting
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
 from ..rows.find import Counts, Staged, needed_columns
-from ..rows.row_change import Batches, Executor, Latest, NewFiles, NewRows, RowChange, ranges_of
+from ..rows.row_change import Batches, Executor, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
 from .conditions import arrow_of, check_repeatable, evaluating, side_of, understand
 from .dataframe import read_snapshot
@@ -99,25 +99,22 @@ def spark_data(ctx: TableContext, df: DataFrame, *, storage_options: Options) ->
             chosen = df.select(*(_alias(name, other) for name, other in columns.items()))
         return write_dataframe(chosen, plan, storage_options=storage_options)
 
-    def latest(wanted: Latest) -> NewRows:
-        rows = _latest(df, wanted)
+    def latest(key: Sequence[tuple[str, bool]], by: str) -> NewRows:
+        rows = _latest(df, key, by)
         return spark_data(ctx, rows, storage_options=storage_options)._replace(marks=marks)
 
     schema, marks = from_spark(df.schema.jsonValue()), marks_of(df)
     return NewRows(schema=schema, marks=marks, write=write, latest=latest)
 
 
-def _latest(df: DataFrame, wanted: Latest) -> DataFrame:
-    """The rows with the highest value among those with the same key; several, where several have
-    it. A null is the lowest; rows with a null in their key have no equals. [RC3]"""
+def _latest(df: DataFrame, key: Sequence[tuple[str, bool]], by: str) -> DataFrame:
     place = "place"
     while place in (name.lower() for name in df.columns):
         place += "_"
-    keys = [F.col(quoted(name)) for name in wanted.keys]
-    by = F.col(quoted(wanted.by)).desc_nulls_last()
-    ranked = df.withColumn(place, F.rank().over(Window.partitionBy(*keys).orderBy(by)))
-    pairs = zip(keys, wanted.null_safe, strict=True)
-    alone = [key.isNull() for key, is_safe in pairs if not is_safe]
+    window = Window.partitionBy(*(F.col(quoted(name)) for name, _ in key))
+    order = window.orderBy(F.col(quoted(by)).desc_nulls_last())
+    ranked = df.withColumn(place, F.rank().over(order))
+    alone = [F.col(quoted(name)).isNull() for name, is_safe in key if not is_safe]
     return ranked.filter(reduce(or_, alone, F.col(place) == 1)).drop(place)
 
 

@@ -601,7 +601,7 @@ def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name:
 
 def test_ids_that_iceberg_reserves_are_refused() -> None:
     """[EX9]"""
-    from manifestcommit.export.iceberg_manifests import check_schema
+    from manifestcommit.export.iceberg_export import check_schema
 
     check_schema(Schema(fields=(Field(id=2_147_483_446, name="a", type="long"),)))
     with pytest.raises(mc.errors.UsageError, match="reserves"):
