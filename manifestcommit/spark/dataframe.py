@@ -71,10 +71,8 @@ def read_snapshot(
     """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""
     check_running(spark)
     schema = snapshot.schema
-    columns = [columns] if isinstance(columns, str) else columns
-    wanted = (
-        None if columns is None else [evolution.find_column(schema, name).name for name in columns]
-    )
+    names = [columns] if isinstance(columns, str) else columns
+    wanted = names and [evolution.find_column(schema, name).name for name in names]
     # what a job of ours wrote has no float statistics in its footers
     only_own = entries.column("digest").null_count == 0
     has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))

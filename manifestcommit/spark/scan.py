@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -33,15 +34,8 @@ from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..store import StorageOptions, open_store
-from .features import (
-    UNREAD_TYPES,
-    DataSourceReader,
-    InputPartition,
-    arrow_schema_of,
-    check_feature,
-    has,
-    is_connect,
-)
+from . import features
+from .features import DataSourceReader, InputPartition, arrow_schema_of, is_connect
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
 from .tasks import StoreSource, check_reachable, registered_name, rows_of
 
@@ -51,6 +45,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.spark")
 Work = TypeVar("Work")
+Files: TypeAlias = Sequence[tuple[str, int]]  # path, size in bytes
 
 # How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
 _PARTITION_BYTES = 128 << 20
@@ -124,19 +119,14 @@ class FilesReader(DataSourceReader):
             return range(file.num_row_groups), [n for n in self.file_names if n in present]
 
         def decode(portion: Portion) -> Iterator[pa.RecordBatch]:
-            known = dict(
-                zip(constants.columns, constants.values.get(portion.path, ()), strict=False)
-            )
-            filled = {
-                name: to_array([value], types[name])[0]
-                for name, value in known.items()
-                if name in types
-            }
-            filled[_NAME] = pa.scalar(portion.path)
+            filled = {_NAME: pa.scalar(portion.path)}
+            values = constants.values.get(portion.path, ())
+            for name, value in zip(constants.columns, values, strict=False):
+                if name in types:
+                    filled[name] = to_array([value], types[name])[0]
+            chosen = {"row_groups": portion.groups, "columns": portion.columns}
             try:
-                for batch in portion.file.iter_batches(
-                    _BATCH_ROWS, row_groups=portion.groups, columns=portion.columns
-                ):
+                for batch in portion.file.iter_batches(_BATCH_ROWS, **chosen):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
@@ -203,13 +193,10 @@ def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return refit(array, target, lambda values: _fit(values, target.value_type))
+        return refit(array, target, partial(_fit, target=target.value_type))
     if pa.types.is_map(target) and pa.types.is_map(array.type):
-        keys, items = (
-            lambda values: _fit(values, target.key_type),
-            lambda values: _fit(values, target.item_type),
-        )
-        return refit(array, target, keys, items)
+        keys = partial(_fit, target=target.key_type)
+        return refit(array, target, keys, partial(_fit, target=target.item_type))
     return array.cast(target)
 
 
@@ -287,7 +274,7 @@ _ONE_TRY = {
 def read_files(
     spark: SparkSession,
     root_url: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
@@ -338,39 +325,34 @@ def read_files(
 def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
     """The table's columns as Spark shows them: all nullable, as in any file source."""
     if any(field.type == "variant" for _, field in walk(schema.fields)):
-        check_feature("variant")
+        features.check_feature("variant")
     return StructType.fromJson(to_spark(schema, physical=physical))
 
 
 # --- Spark's own scan -----------------------------------------------------------------------------
 
 
-def _native_base(
-    spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]], schema: Schema
-) -> str | None:
+def _native_base(spark: SparkSession, root_url: str, files: Files, schema: Schema) -> str | None:
     """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
     cannot, or there are none."""
     if not files or is_connect(spark) or any(map(sink_log.is_skipped, (path for path, _ in files))):
         return None
     types = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
-    if types & UNREAD_TYPES:
+    if types & features.UNREAD_TYPES:
         return None
     return _hadoop_base(spark, root_url, files[0])
 
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
     has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
-    return (
-        sink_log.SCAN_OPTIONS
-        | (sink_log.TWO_ZEROS if has_floats else {})
-        | ({} if trust_footers else sink_log.UNPRUNED)
-    )
+    options = sink_log.SCAN_OPTIONS | (sink_log.TWO_ZEROS if has_floats else {})
+    return options | ({} if trust_footers else sink_log.UNPRUNED)
 
 
 def _scan(
     spark: SparkSession,
     base: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     schema: Schema,
     options: Mapping[str, str],
     folders: PartitionFolders | None,
@@ -389,19 +371,16 @@ def _scan(
 
 def _named(df: DataFrame, schema: Schema) -> DataFrame:
     """The table's columns, in its order and under its names."""
-    named = zip(schema.fields, spark_schema(schema).fields, strict=True)
-    return df.select(
-        *(
-            F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata)
-            for field, shown in named
-        )
-    )
+    metadata = [shown.metadata for shown in spark_schema(schema).fields]
+    pairs = zip(schema.fields, metadata, strict=True)
+    named = (F.col(quoted(each.file_name)).alias(each.name, metadata=of) for each, of in pairs)
+    return df.select(*named)
 
 
 def _partitioned(
     spark: SparkSession,
     base: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     physical: StructType,
     options: Mapping[str, str],
     folders: PartitionFolders,
@@ -416,18 +395,13 @@ def _partitioned(
         if df is not None and spark_agrees(df, base, folders):
             return df
     except (Py4JError, PySparkException) as error:  # such as a folder above called "=x"
-        LOG.debug(
-            "Spark reads no partitions from the folders of %s: %s", base, type(error).__name__
-        )
+        what = "Spark reads no partitions from the folders of %s: %s"
+        LOG.debug(what, base, type(error).__name__)
     return None
 
 
 def _through_sink_log(
-    spark: SparkSession,
-    base: str,
-    files: Sequence[tuple[str, int]],
-    physical: StructType,
-    options: Mapping[str, str],
+    spark: SparkSession, base: str, files: Files, physical: StructType, options: Mapping[str, str]
 ) -> DataFrame | None:
     """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing;
     None where it would read other files than these. [SP4]
@@ -439,12 +413,8 @@ def _through_sink_log(
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.writelines(sink_log.lines(base, files))
-        df = (
-            spark.read.format(_PARQUET)
-            .schema(physical)
-            .options(**options)
-            .load(f"file://{scratch}")
-        )
+        reader = spark.read.format(_PARQUET).schema(physical).options(**options)
+        df = reader.load(f"file://{scratch}")
         # This builds the index while the log exists. DataFrame.inputFiles() copies every name into
         # Python: 17 times slower at 10,000 files.
         planned = len(java_frame(df).inputFiles())
@@ -474,9 +444,8 @@ def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | No
     # no such file system, other credentials, another endpoint, no network: tasks have their own
     # connection
     except Py4JError as error:
-        LOG.debug(
-            "Hadoop does not reach %s (%s): tasks read it with pyarrow", base, type(error).__name__
-        )
+        what = "Hadoop does not reach %s (%s): tasks read it with pyarrow"
+        LOG.debug(what, base, type(error).__name__)
         return None
     return base if size_bytes == sample[1] else None
 
@@ -511,25 +480,17 @@ class PlannedRead(StoreSource):
         except (KeyError, ValueError, zstandard.ZstdError) as error:
             raise UsageError(
                 f'format("{FORMAT}") is this library\'s own, and its option is not for its '
-                "plans. Read with "
-                "manifestcommit.read_committed; nothing was read"
+                "plans. Read with manifestcommit.read_committed; nothing was read"
             ) from error
 
 
-def _read_in_tasks(
-    spark: SparkSession, plan: ReadPlan, storage_options: StorageOptions
-) -> DataFrame:
-    if not has("format"):  # no Python data sources [SP45]
-        reader = FilesReader(plan, plan.struct, storage_options)
-        return rows_of(spark, reader.partitions(), reader.read, plan.struct, storage_options)
-    packed = base64.b64encode(
-        zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
-    ).decode()
-    return (
-        spark.read.format(registered_name(spark, PlannedRead, storage_options))
-        .option("plan", packed)
-        .load()
-    )
+def _read_in_tasks(spark: SparkSession, plan: ReadPlan, options: StorageOptions) -> DataFrame:
+    if not features.has("format"):  # no Python data sources [SP45]
+        reader = FilesReader(plan, plan.struct, options)
+        return rows_of(spark, reader.partitions(), reader.read, plan.struct, options)
+    packed = zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
+    source = spark.read.format(registered_name(spark, PlannedRead, options))
+    return source.option("plan", base64.b64encode(packed).decode()).load()
 
 
 _ALIAS = f"{MARK}:"
@@ -570,23 +531,21 @@ def column_marks(struct: StructType) -> list[str]:
 
 def with_marks(struct: StructType, mark: str) -> StructType:
     """The columns with the mark in their metadata, all that Spark shows a query's source."""
-    from pyspark.sql.types import StructField, StructType
 
-    return StructType(
-        [
-            StructField(field.name, field.dataType, field.nullable, {**field.metadata, MARK: mark})
-            for field in struct
-        ]
-    )
+    def marked(field: StructField) -> StructField:
+        known = {**field.metadata, MARK: mark}
+        return StructField(field.name, field.dataType, field.nullable, known)
+
+    return StructType([*map(marked, struct)])
 
 
 def check_running(spark: SparkSession) -> None:
     """UsageError if the session was stopped, also a DataFrame's: Spark's errors do not name it."""
     if not is_connect(spark) and is_stopped(spark.sparkContext):
         raise UsageError(
-            "this Spark session was stopped, so that it reads nothing any more, and rows of "
-            "its DataFrames can no longer be computed; "
-            "nothing was done. Start a new session, and create the DataFrame again in it."
+            "this Spark session was stopped, so that it reads nothing any more, and rows of its "
+            "DataFrames can no longer be computed; nothing was done. Start a new session, and "
+            "create the DataFrame again in it."
         )
 
 
@@ -605,10 +564,7 @@ def _connect_marks(df: Any) -> Iterator[str]:
                 if field.name == "alias" and isinstance(value, str) and value.startswith(_ALIAS):
                     yield value.removeprefix(_ALIAS)
             elif isinstance(value, str | bytes) or not hasattr(value, "ListFields"):
-                waiting += [
-                    part
-                    for part in (value.values() if hasattr(value, "values") else value)
-                    if hasattr(part, "ListFields")
-                ]
+                parts = value.values() if hasattr(value, "values") else value
+                waiting += [part for part in parts if hasattr(part, "ListFields")]
             else:
                 waiting.append(value)
