@@ -12,23 +12,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from ..errors import (
-    CheckFailedError,
-    CommitConflictError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    ManifestCommitError,
-    UnsafeStoreError,
-    UsageError,
-    WatermarkError,
-    invalid,
-)
+from .. import errors
+from ..errors import ManifestCommitError, UsageError, invalid
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -44,14 +33,9 @@ MEANINGS: Mapping[int, str] = {
 }
 # Errors by which the answer is no.
 _NO = (
-    CommitConflictError,
-    CheckFailedError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    UnsafeStoreError,
-    WatermarkError,
+    *(errors.CommitConflictError, errors.CheckFailedError, errors.ConstraintError),
+    *(errors.JobAbortedError, errors.JobFencedError, errors.KeyReusedError),
+    *(errors.UnsafeStoreError, errors.WatermarkError),
 )
 
 
@@ -61,7 +45,8 @@ def exit_code(error: type[ManifestCommitError]) -> int:
     return NO if issubclass(error, _NO) else UNANSWERED
 
 
-Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
+Options: TypeAlias = argparse.Namespace
+Run = Callable[[Options], int | None]  # the exit status, if it may be another than 0
 
 
 class EndedError(Exception):
@@ -177,10 +162,8 @@ class Commands:
             _add_arguments(parser, _spelled_out(["@common"]), {})
             parser.set_defaults(format="table")
         _add_arguments(parser, arguments, declared.types)
-        parser.set_defaults(
-            run=declared.run, command=name, parser=parser, commands=self, actions=parser._actions
-        )
-        parser.set_defaults(**declared.defaults)
+        known = {"commands": self, "actions": parser._actions, **declared.defaults}
+        parser.set_defaults(run=declared.run, command=name, parser=parser, **known)
         self.parsers[name] = parser
         self.groups.setdefault(group, {})[name] = what
 
@@ -194,11 +177,8 @@ def _spelled_out(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def _add_arguments(
-    parser: argparse.ArgumentParser, lines: Sequence[str], types: Mapping[str, Any]
-) -> None:
-    group: Any = parser
-    before, chosen = "", parser
+def _add_arguments(parser: Any, lines: Sequence[str], types: Mapping[str, Any]) -> None:
+    group, before, chosen = parser, "", parser
     for line in lines:
         if line.endswith(":") and "  " not in line:
             group = parser.add_argument_group(line[:-1])
@@ -215,8 +195,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
     names = re.findall(r"(?:^|(?<=, ))--?[\w-]+", declared)
     value = re.sub(r"^(--?[\w-]+(, )?)+ ?", "", declared)
     options: dict[str, Any] = {"help": what or None}
-    metavar = value.rstrip("*!")
-    metavar = metavar if names else metavar.strip("[]")
+    metavar = value.rstrip("*!") if names else value.rstrip("*!").strip("[]")
     last = names[-1].lstrip("-").replace("-", "_") if names else metavar.lower()
     dest = last if names else _DESTINATIONS.get(metavar, last)
     dest += "_" * keyword.iskeyword(dest)
@@ -238,7 +217,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
         group.add_argument(dest, nargs=count, **options)
 
 
-def note_of(options: argparse.Namespace) -> dict[str, Any]:
+def note_of(options: Options) -> dict[str, Any]:
     """The arguments `message` and `metadata` of the call."""
     pairs = options.metadata or []
     if len(dict(pairs)) < len(pairs):
@@ -246,7 +225,7 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
-def check_reason(options: argparse.Namespace) -> None:
+def check_reason(options: Options) -> None:
     """Refuse a reason that cannot be recorded before the command asks."""
     if getattr(options, "reason", None) is not None:
         from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
@@ -254,7 +233,7 @@ def check_reason(options: argparse.Namespace) -> None:
         RULES["reason"]("reason", options.reason)
 
 
-def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:
+def as_typed(said: str | ManifestCommitError, options: Options) -> str:
     """What the library says, with its arguments as they are typed here: `--as-of`, not `as_of`;
     JOB, not `job_id`; `--restart`, not `restart=True`. Paths, and what is in quotes, stay. [SE3]"""
     names = {
@@ -296,7 +275,7 @@ def number(what: str, least: int, most: float = math.inf) -> Callable[[str], int
 positive = number("a number from 1 on", 1)
 
 
-def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
+def table_of(options: Options, path: str | None = None) -> Table:
     """The table of a command, with its note. path: of another one that it is about, too."""
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
@@ -342,5 +321,5 @@ def json_object(
     return found
 
 
-def chosen(options: argparse.Namespace) -> Mapping[str, Any]:
+def chosen(options: Options) -> Mapping[str, Any]:
     return {"version": options.version, "as_of": options.as_of, "tag": options.tag}
