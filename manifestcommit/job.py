@@ -19,42 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overloa
 import msgspec
 
 from . import telemetry as telemetry  # observes jobs
-from .commits.commit_loop import (
-    Committers,
-    check_based_on,
-    create_table,
-    first_schema,
-    load_conflict_inputs,
-    measured,
-)
-from .commits.commit_loop import commit as commit_change
-from .commits.prepared_job import (
-    NEXT,
-    Act,
-    BasedOn,
-    JobState,
-    JointUnit,
-    Pinned,
-    TablePart,
-    below,
-    found_outcome,
-)
+from .commits import commit_loop, prepared_job
+from .commits.commit_loop import Committers
+from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
 from .commits.task_recovery import Recovery, intake_of
 from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file, open_noted
 from .files.writer import record_batches
+from .format import change as changes
 from .format import object_names, partitioning, values
-from .format.change import (
-    Advance,
-    ConflictChoice,
-    StreamBatch,
-    Write,
-    as_begun,
-    declaration,
-    declared_scope,
-    find_mismatch,
-)
+from .format.change import Advance, ConflictChoice, StreamBatch, Write
 from .format.entries import MAX_SOURCES, Entry
 from .format.evolution import assign_new_ids
 from .format.fields import NO_COLUMNS, Schema, arrow_marks, relaxed
@@ -65,17 +40,9 @@ from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_
 from .log.version_chain import Head, read_version
 from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
 from .protocol.conflict import find_conflict
+from .runtime import validation
 from .runtime.outcome import InputTotals, Meter, Outcome, WriteTotals, committed_or_raise
-from .runtime.validation import (
-    Ranges,
-    advance_of,
-    advances_of,
-    checked,
-    is_spark_dataframe,
-    source_ranges_of,
-    wrong,
-)
-from .runtime.validation import metadata as check_metadata
+from .runtime.validation import Ranges, checked, is_spark_dataframe, source_ranges_of, wrong
 from .store import StorageOptions, open_store
 from .terminal import Progress
 
@@ -268,13 +235,16 @@ def write(
         )
         return done
     if quarantine is not None or max_violations is not None:
-        raise UsageError(
-            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
-        )
+        goes = 'quarantine and max_violations go with on_violation="quarantine"'
+        raise UsageError(f"{goes}; nothing was done")
     job = _begin(path, recoverable=recoverable, based_on=based_on, **work)
     try:
         with job:
-            job._declare(mode, overwrite, conflict, watermarks)
+            if mode == "overwrite":
+                job.overwrite(overwrite, conflict=conflict)
+            elif mode != "append":
+                job._first = mode  # [CF18]
+            job.advances += validation.advances_of(watermarks)
             job._write(data, replace_schema=replace_schema, **how)
             if publish:
                 return job.commit()
@@ -399,7 +369,7 @@ class Job(JointUnit):
         self.outcome: Outcome | None = None
         self.key, self._fingerprint = key, fingerprint
         self.recovery = Recovery(ctx, key, fingerprint) if recoverable else None
-        self.based_on, self.operation = BasedOn(based_on), "append"
+        self.based_on, self.operation = prepared_job.BasedOn(based_on), "append"
         self.storage_options = storage_options
         self._process: int | None = None  # in which `begin` returned it, and which ends it
         self.in_transaction = False  # a transaction alone ends its jobs [MT1]
@@ -440,12 +410,9 @@ class Job(JointUnit):
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # everything is dropped then, this module's names among the first
             return
-        if (
-            vars(self).get("_process") != os.getpid()  # not set, where the constructor raised
-            or self._is_over
-            or self.recovery is not None
-            or not self.has_work
-        ):
+        if vars(self).get("_process") != os.getpid():  # not set, where the constructor raised
+            return
+        if self._is_over or self.recovery is not None or not self.has_work:
             return
         dropped = (
             f"job {self.job_id} of {self.url} was dropped without commit, prepare or abort: "
@@ -522,26 +489,16 @@ class Job(JointUnit):
         Spec: CF3, CF4, CF5.
         """
         self._check_open()
-        if (
-            overwrite is not None
-            and not isinstance(overwrite, Mapping)
-            and not (isinstance(overwrite, str) and overwrite == "dynamic")
-        ):
-            raise wrong(
-                "overwrite",
-                overwrite,
-                'None for the whole table, "dynamic", or a mapping',
-                '{"day": "2013-01-01"}',
-            )
+        is_dynamic = isinstance(overwrite, str) and overwrite == "dynamic"
+        if not (overwrite is None or isinstance(overwrite, Mapping) or is_dynamic):
+            expected = 'None for the whole table, "dynamic", or a mapping'
+            raise wrong("overwrite", overwrite, expected, '{"day": "2013-01-01"}')
         if overwrite == {}:
-            raise UsageError(
-                "overwrite={} names no partition; give None to replace the whole table"
-            )
+            none = "overwrite={} names no partition"
+            raise UsageError(f"{none}; give None to replace the whole table")
         if self.operation == "overwrite" and self._overwrite != overwrite:
-            raise UsageError(
-                f"this job overwrites {self._overwrite!r} already; one job replaces one set "
-                "of partitions. Use a second job."
-            )
+            what = f"this job overwrites {self._overwrite!r} already"
+            raise UsageError(f"{what}; one job replaces one set of partitions. Use a second job.")
         self.operation, self._overwrite, self._conflict = "overwrite", overwrite, conflict
         self._check_missing()
 
@@ -561,7 +518,7 @@ class Job(JointUnit):
         Spec: WM2.
         """
         self._check_open()
-        self.advances.append(advance_of(source, start, end))
+        self.advances.append(validation.advance_of(source, start, end))
 
     @checked()
     def note(
@@ -581,18 +538,8 @@ class Job(JointUnit):
         self.check_home()
         self.enter(Act.WORK)  # a note is no part of the declaration
         before = self.ctx.note
-        together = check_metadata("metadata", {**before.metadata, **(metadata or {})})
+        together = validation.metadata("metadata", {**before.metadata, **(metadata or {})})
         self.ctx = self.ctx.noting(message or before.message, together)
-
-    def _declare(
-        self, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
-    ) -> None:
-        """What the arguments of the function `write` say of the commit. [CF18]"""
-        if mode == "overwrite":
-            self.overwrite(overwrite, conflict=conflict)
-        elif mode in ("error", "ignore"):
-            self._first = mode
-        self.advances += advances_of(watermarks)
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query, committed once and in order. [KY6]"""
@@ -679,10 +626,10 @@ class Job(JointUnit):
             rows = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
             total = rows if isinstance(rows, int) else None
             attempt = self.ctx.env.randomness(8).hex()
+            how: Any = {"task": self.tasks, "attempt": attempt}
             with Progress(f"writing to {self.url}", total) as progress:
-                entries, intake = files.write_files(
-                    store, plan, batches, task=self.tasks, attempt=attempt, progress=progress
-                )
+                written = files.write_files(store, plan, batches, progress=progress, **how)
+            entries, intake = written
             if work is None:
                 self.add_written(entries, intake=intake)
                 return
@@ -700,12 +647,11 @@ class Job(JointUnit):
         if self.recovery is not None:
             check_recoverable(df)
         plan = self.plan_write(from_spark(df.schema.jsonValue()), **options)
-        given = self.storage_options
-        if self.recovery is None:
-            written = write_dataframe(df, plan, storage_options=given)
+        given, recovery = self.storage_options, self.recovery
+        if recovery is None:
+            write_dataframe(df, plan, storage_options=given).register(self)
         else:
-            written = write_recoverable(df, plan, self.recovery, storage_options=given)
-        written.register(self)
+            write_recoverable(df, plan, recovery, storage_options=given).register(self)
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -794,7 +740,9 @@ class Job(JointUnit):
         head = self.base_head(data, names)
         if not head.snapshot.schema.fields and self._first is None:
             # the job's base version stays what its id says
-            self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
+            self._head = head = commit_loop.first_schema(
+                self.ctx, head, data, names, job=self.job_id
+            )
         self._check_early(head)
         return head
 
@@ -815,14 +763,9 @@ class Job(JointUnit):
             raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
         self._check_settled(path, head)
         chosen = self._layout.partitioning(head.snapshot)
-        entry = inspect_file(
-            store,
-            path,
-            schema=schema,
-            partition_by=chosen,
-            job=self.job_id,
-            bounds_columns=files.bounds_columns_of(head.snapshot),
-        )
+        most = files.bounds_columns_of(head.snapshot)
+        laid_out: Any = {"schema": schema, "partition_by": chosen, "bounds_columns": most}
+        entry = inspect_file(store, path, job=self.job_id, **laid_out)
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
         self._found.append(entry)
         self._checked = frozenset()
@@ -849,9 +792,8 @@ class Job(JointUnit):
         try:
             self.outcome = committed_or_raise(self.commit_now(), self.url)
         except BaseException as error:
-            self._note_fate(
-                error, "was being committed: it may have been, or others may still commit it"
-            )
+            maybe = "it may have been, or others may still commit it"
+            self._note_fate(error, f"was being committed: {maybe}")
             raise
         return self.outcome
 
@@ -911,9 +853,8 @@ class Job(JointUnit):
         if self._is_over:
             return
         if self.recovery is not None:
-            self._note_fate(
-                error, "is recoverable: run the same work with the same key to go on, or abort it"
-            )
+            again = "run the same work with the same key to go on, or abort it"
+            self._note_fate(error, f"is recoverable: {again}")
         if kind is not None:
             self.abort()
         else:
@@ -936,12 +877,12 @@ class Job(JointUnit):
         ctx, change, base = self.ctx, self.change(), self._newest_known()
         self.meter = meter = Meter(ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
-            return measured(found_outcome(ctx, base, change), meter)
+            return commit_loop.measured(prepared_job.found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
         if is_compared and self.based_on.version(base, self.url) is None:
             ctx.check_read(base.snapshot.table_id, change.birth)
         committers = Committers.GROUP if self.recovery is None else Committers.ANY_PROCESS
-        outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
+        outcome = commit_loop.commit(ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
@@ -989,9 +930,8 @@ class Job(JointUnit):
     def stop(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
         if (self.state, Act.ABORT) not in NEXT:
-            raise UsageError(
-                f"this job {self.state.value}; abort({self.url!r}, {self.job_id!r}) aborts it"
-            )
+            way_out = f"abort({self.url!r}, {self.job_id!r}) aborts it"
+            raise UsageError(f"this job {self.state.value}; {way_out}")
         if self.state is JobState.OPEN:
             self.meter = self.measure()
             self.meter.end("aborted" if self.recovery is None else "left")
@@ -1007,21 +947,21 @@ class Job(JointUnit):
         touched = self.touches(by_id)
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.job_id).birth
-        declared = declaration(
+        declared = changes.declaration(
             mode=self._first or self.operation,
-            scope=declared_scope(overwrite),
+            scope=changes.declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
         )
         if self.already_committed and not self.is_declared:
-            declared = as_begun(declared)
+            declared = changes.as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
         reads = bounded((*reads, *self._read)) if self._read else reads
         return Write(
             job=self.job_id,
             birth=birth,
-            based_on=below(read_at, birth, overwrite, reads),
+            based_on=prepared_job.below(read_at, birth, overwrite, reads),
             reads=reads,
             operation=self.operation,
             key=self.key,
@@ -1078,10 +1018,8 @@ class Job(JointUnit):
             new_id = self.ctx.new_field_id
             schema = assign_new_ids(relaxed(data), new_id) if data.fields else data
             chosen = partitioning.check_partition_by(schema, partition_by)
-            created = create_table(
-                self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
-            )
-            self._begin_under(created)
+            new: Any = {"schema": schema, "partition_by": chosen, "properties": {}}
+            self._begin_under(commit_loop.create_table(self.ctx, **new, provisional=True))
         assert self._head is not None
         self.ctx.prove(self._head.snapshot.proven)
         return self._head
@@ -1094,12 +1032,14 @@ class Job(JointUnit):
         empty.
         """
         if self.based_on.version(head, self.url) is not None:
-            check_based_on(self.ctx, head, self.change())
-        mismatch = find_mismatch(head.snapshot.watermarks, head.snapshot.origins, self.advances)
+            commit_loop.check_based_on(self.ctx, head, self.change())
+        mismatch = changes.find_mismatch(
+            head.snapshot.watermarks, head.snapshot.origins, self.advances
+        )
         if mismatch is None and self._first is None and self._conflict != "fail":
             return
         change = self.change()
-        inputs = load_conflict_inputs(self.ctx, head, change)
+        inputs = commit_loop.load_conflict_inputs(self.ctx, head, change)
         conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.job_id, conflict=conflict)

@@ -21,17 +21,16 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeAlias
 
 from .display import counted, relative_path, visible
 
+Rows: TypeAlias = Sequence[Sequence[Any]]
 # a whole number with its thousands marked, or a size
 _NUMBER = re.compile(r"-?[0-9][0-9,]*|[0-9][0-9,]*(\.[0-9])? ([KMGTP]i)?B")
 
 
-def render_table(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool = True
-) -> str:
+def render_table(names: Sequence[str], rows: Rows, *, header: bool = True) -> str:
     """The rows below their names; a column of numbers only is aligned to the right."""
     cells, right = laid_out(names, rows)
     lines = ([[visible(name) for name in names]] if header else []) + cells
@@ -45,18 +44,16 @@ def render_table(
 _TEXTS = frozenset({"job", "key"})  # of which some are digits only
 
 
-def laid_out(
-    names: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> tuple[list[list[str]], list[bool]]:
+def laid_out(names: Sequence[str], rows: Rows) -> tuple[list[list[str]], list[bool]]:
     """(the text of each cell, whether each column is of numbers only)."""
     cells = [[_cell(value) for value in row] for row in rows]
-    right = [
-        bool(rows)
-        and names[i] not in _TEXTS
-        and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows))
-        for i in range(len(names))
-    ]
-    return cells, right
+
+    def is_of_numbers(i: int) -> bool:
+        pairs = [(row[i], line[i]) for row, line in zip(rows, cells, strict=True)]
+        return all(isinstance(value, int) or _NUMBER.fullmatch(text) for value, text in pairs)
+
+    right = [name not in _TEXTS and is_of_numbers(i) for i, name in enumerate(names)]
+    return cells, [each and bool(rows) for each in right]
 
 
 def size(count: int, *, exact: bool = False) -> str:
@@ -102,11 +99,10 @@ def plain_text(value: Any) -> str:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document on standard output, by the standard's rules."""
     text = json.dumps(_jsonable(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    print(
-        "".join(
-            each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
-        )
+    shown = (
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
     )
+    print("".join(shown))
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -132,10 +128,6 @@ def _csv_cell(value: Any) -> str:
 def _cell(value: Any) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return visible(text)
-
-
-def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None
 
 
 def text_width(text: str) -> int:
@@ -212,7 +204,7 @@ def columns_of(stream: IO[str]) -> int:
 
 def print_table(
     names: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Rows,
     nothing: str = "",
     *,
     header: bool = True,
@@ -232,9 +224,7 @@ def print_table(
         print(render_table(names, rows, header=header))
 
 
-def _print_fitted(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool, spare: Sequence[str]
-) -> None:
+def _print_fitted(names: Sequence[str], rows: Rows, *, header: bool, spare: Sequence[str]) -> None:
     from rich import box  # late: most runs are not looked at
     from rich.console import Console
     from rich.table import Table
@@ -242,10 +232,8 @@ def _print_fitted(
 
     cells, right = laid_out(names, rows)
     width = columns_of(sys.stdout)
-    natural = [
-        max(text_width(text) for text in (visible(name), *(line[i] for line in cells)))
-        for i, name in enumerate(names)
-    ]
+    columns = [(visible(name), *(line[i] for line in cells)) for i, name in enumerate(names)]
+    natural = [max(map(text_width, column)) for column in columns]
     fixed = [number or most <= _SHORT for number, most in zip(right, natural, strict=True)]
     least = [most if is_fixed else _LEAST for most, is_fixed in zip(natural, fixed, strict=True)]
     kept = _kept(names, least, spare, width)
@@ -266,22 +254,17 @@ def _print_fitted(
             overflow="fold",
         )
     for line in cells:
-        table.add_row(
-            *(Text(line[i], _STYLES.get(line[i], "") if names[i] in _STATES else "") for i in kept)
-        )
+        styles = [_STYLES.get(line[i], "") if names[i] in _STATES else "" for i in kept]
+        table.add_row(*(Text(line[i], style) for i, style in zip(kept, styles, strict=True)))
     # with a height, too: Rich takes a terminal that is called dumb for 80 columns otherwise
-    console = Console(
-        file=sys.stdout, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
-    )
-    console.print(table)
+    how: Any = {"width": width, "height": _HEIGHT, "highlight": False}
+    Console(file=sys.stdout, markup=False, emoji=False, **how).print(table)
     if left := [name for i, name in enumerate(names) if i not in kept]:
         what = f"{', '.join(left)} {'has' if len(left) == 1 else 'have'} no room"
         print(f"{what}: use a wider terminal, or --format csv", file=sys.stderr)
 
 
-def _kept(
-    names: Sequence[str], least: Sequence[int], spare: Sequence[str], width: int
-) -> list[int]:
+def _kept(names: Sequence[str], least: list[int], spare: Sequence[str], width: int) -> list[int]:
     """The columns for which there is room, by number."""
     kept = list(range(len(names)))
     for name in spare:
@@ -329,12 +312,12 @@ class _LiveLine:
         done = TextColumn("{task.fields[done]}", markup=False, table_column=Column(no_wrap=True))
         columns: list[Any] = [described] if self._what else []
         columns += [BarColumn(bar_width=12)] if self._total else []
+        width = columns_of(sys.stderr)
+        console = Console(file=sys.stderr, width=width, height=_HEIGHT, highlight=False)
         line = Progress(
             *columns,
             done,
-            console=Console(
-                file=sys.stderr, width=columns_of(sys.stderr), height=25, highlight=False
-            ),
+            console=console,
             auto_refresh=False,
             expand=True,
             redirect_stdout=False,

@@ -158,13 +158,8 @@ class PreparedTransaction:
 
         Spec: MT11, MT1.
         """
-        outcomes = {}
-        for url, job in self.jobs.items():
-            outcomes[url] = commit(url, job, storage_options=self._storage_options)
-        return JointOutcome(
-            outcomes=outcomes,
-            already_committed=all(each.already_committed for each in outcomes.values()),
-        )
+        given, jobs = self._storage_options, self.jobs.items()
+        return _joint({url: commit(url, job, storage_options=given) for url, job in jobs})
 
     def abort(self) -> Resolution:
         """Abort all of the jobs for good; the call is idempotent, and nothing is deleted.
@@ -238,10 +233,12 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
     if not all(outcome.committed for outcome in outcomes):  # aborted by its id, in one of them
         at = next((at for at, each in enumerate(outcomes) if not each.reason), 0)
         raise error_of(outcomes[at], urls[at]) or AssertionError("unreachable")
-    return JointOutcome(
-        outcomes=dict(zip(urls, outcomes, strict=True)),
-        already_committed=all(each.already_committed for each in outcomes),
-    )
+    return _joint(dict(zip(urls, outcomes, strict=True)))
+
+
+def _joint(outcomes: dict[str, Outcome]) -> JointOutcome:
+    again = all(each.already_committed for each in outcomes.values())
+    return JointOutcome(outcomes=outcomes, already_committed=again)
 
 
 class PinnedTable(StateReads):
@@ -307,12 +304,8 @@ def read_together(
     return [PinnedTable(table, head) for table, head in zip(opened, heads, strict=True)]
 
 
-def _opened(
-    tables: Sequence[Path | Table], storage_options: Mapping[str, Any] | None
-) -> list[Table]:
-    return [
-        table if isinstance(table, Table) else Table(table, storage_options) for table in tables
-    ]
+def _opened(tables: Iterable[Path | Table], options: Mapping[str, Any] | None) -> list[Table]:
+    return [each if isinstance(each, Table) else Table(each, options) for each in tables]
 
 
 def named_tables(tables: Tables) -> dict[str, Path | Table]:
@@ -665,17 +658,13 @@ class TransactionRows(RowChanges):
         publish: bool = True,
     ) -> Declared:
         if not publish:
-            raise UsageError(
-                "what changes in a transaction is staged by its prepare(); nothing was done",
-                argument="publish",
-            )
+            why = "what changes in a transaction is staged by its prepare(); nothing was done"
+            raise UsageError(why, argument="publish")
         for name, given in (("key", key), ("fingerprint", fingerprint)):
             if given is not None:
-                raise UsageError(
-                    f"in a transaction all tables share the {name} that "
-                    "transaction(…) was given; nothing was done",
-                    argument=name,
-                )
+                shared = f"the {name} that transaction(…) was given"
+                why = f"in a transaction all tables share {shared}; nothing was done"
+                raise UsageError(why, argument=name)
         self._transaction._check_rows(self._job)
         return Declared(
             key=self._job.key,
@@ -759,15 +748,9 @@ def transaction(
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
     opened = _opened(list(named.values()), storage_options)
     check_places([table._ctx.store for table in opened])
+    how: Any = {"key": key, "recoverable": recoverable, "fingerprint": fingerprint}
+    how |= {"message": message, "metadata": metadata}
     jobs: dict[str, Job] = {}
     for name, table in zip(named, opened, strict=True):
-        jobs[name] = begin(
-            table.url,
-            key=key,
-            recoverable=recoverable,
-            fingerprint=fingerprint,
-            message=message,
-            metadata=metadata,
-            storage_options=table._storage_options,
-        )
+        jobs[name] = begin(table.url, **how, storage_options=table._storage_options)
     return Transaction(jobs, fingerprint)

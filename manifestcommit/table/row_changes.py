@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
 from ..log.table_context import TableContext
-from ..rows.clauses import (
-    Clauses,
-    Delete,
-    Insert,
-    Update,
-    as_clauses,
-    check_not_empty,
-    clause_texts,
-)
+from ..rows import clauses as rules
+from ..rows.clauses import Delete, Insert, Update, as_clauses
 from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
@@ -280,16 +273,16 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(source)
         declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
-        clauses = Clauses(
+        clauses = rules.Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
-        check_not_empty(clauses)
+        rules.check_not_empty(clauses)
         if where is not None:
             check_meaning("where", [where])
         for name, some in clauses.by_argument():
-            check_meaning(name, (text for clause in some for text in clause_texts(clause)))
+            check_meaning(name, (text for clause in some for text in rules.clause_texts(clause)))
         is_whole = is_simple(when_matched) and is_simple(when_not_matched)
         is_whole = is_whole and not clauses.by_source and where is None
         spark = spark or (source.sparkSession if is_spark else None)
@@ -297,9 +290,8 @@ class RowChanges:
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema, where)
-        return merge(
-            self._ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run
-        )
+        how = {"whole": is_whole, "dry_run": dry_run}
+        return merge(self._ctx, new, compared, clauses, choice, declared, **how)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -343,19 +335,12 @@ class RowChanges:
 
         Spec: RC10, RC6, RC8, RC11, RC12, CF16, CF17, WM2.
         """
-        is_spark = is_spark_dataframe(data)
-        check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
-        spark = spark or (data.sparkSession if is_spark else None)
-        new = self._new_rows(data)
-        return overwrite_where(
-            self._ctx,
-            new,
-            where,
-            self._choice(spark),
-            self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
-            merge_schema=merge_schema,
-            dry_run=dry_run,
-        )
+        spark = spark or (data.sparkSession if is_spark_dataframe(data) else None)
+        check_meaning("where", [where], spark)
+        new, choice = self._new_rows(data), self._choice(spark)
+        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
+        how = {"merge_schema": merge_schema, "dry_run": dry_run}
+        return overwrite_where(self._ctx, new, where, choice, declared, **how)
 
     def _new_rows(self, data: Any) -> NewRows:
         """Rows of a caller."""
