@@ -70,9 +70,8 @@ def _installed(name: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UsageError(
-            f"the package {name} is missing, which reads the other format: {install(extra)}"
-        ) from error
+        missing = f"the package {name} is missing, which reads the other format"
+        raise UsageError(f"{missing}: {install(extra)}") from error
 
 
 @contextmanager
@@ -86,9 +85,8 @@ def parsed(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UsageError(
-            f"{what} cannot be read: {type(error).__name__}: {error}. Nothing was adopted"
-        ) from error
+        why = f"{what} cannot be read: {type(error).__name__}: {error}"
+        raise UsageError(f"{why}. Nothing was adopted") from error
 
 
 # Names -> the id, and the same for the members: how files without ids are read.
@@ -114,9 +112,7 @@ def as_stored(
     """The schema with the names that the files have for its columns. UsageError if two files call a
     column differently, or one name means two columns; with `rewrite` the columns have the names of
     the table then, and `renamed` has the files with others. One request for each file. [AF4]
-
-    mapping: for files without field ids; empty: there is none, and such a file is refused.
-    """
+    mapping: for files without field ids; empty: there is none, and such a file is refused."""
     try:
         return _Files(ctx, fields, mapping, {}).read(paths)
     except _NamedOtherwiseError:
@@ -216,10 +212,8 @@ def _stored(
         used = lower.keys() | {each.lower() for each in names.values()}
         name = field.name if field.name.lower() not in used else f"{field.name}-{field.id}"
     elif (file := lower.get(name.lower())) is not None:
-        raise _refused(
-            f"{file} has a column {name!r} that was dropped, and other files have a new column "
-            "of this name"
-        )
+        what = f"{file} has a column {name!r} that was dropped"
+        raise _refused(f"{what}, and other files have a new column of this name")
     return field if name == field.name else msgspec.structs.replace(field, physical=name)
 
 
@@ -311,9 +305,7 @@ _MAPPED = "delta.columnMapping."
 
 def delta_table(ctx: TableContext, known: Schema | None) -> ListedTable:
     """What the newest version has; UsageError for what this library cannot read as it is. [AF4]
-
-    known: the columns of a table whose adoption was not completed; they keep their ids.
-    """
+    known: the columns of a table whose adoption was not completed; they keep their ids."""
     reader = deltalake()
     with tempfile.TemporaryDirectory(prefix="manifestcommit-") as folder:
         _copy_log(ctx, Path(folder))
@@ -443,10 +435,8 @@ _TYPES = {each.iceberg: name for name, each in schemas.PRIMITIVES.items() if eac
 
 def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> ListedTable:
     """What the current snapshot has; UsageError for what this library cannot read as it is. [AF4]
-
     document: the metadata document, a path or URL below the table; None: the one that the version
-    hint names; rewrite: files that name columns otherwise than the table are to be rewritten.
-    """
+    hint names; rewrite: files that name columns otherwise than the table are to be rewritten."""
     store = ctx.store
     name = _hinted(store) if document is None else _inside(store, document)
     with parsed(f"the Iceberg table of the document {store.url}/{name}"):
@@ -512,9 +502,8 @@ def _hinted(store: Store) -> str:
     except FileNotFoundError:
         names = [info.name for info in store.list(_FOLDER) if _DOCUMENT.fullmatch(info.name)]
         if not names:
-            raise NotATableError(
-                f"{store.url} holds no Iceberg table: there is no {_FOLDER}*.metadata.json"
-            ) from None
+            none = f"there is no {_FOLDER}*.metadata.json"
+            raise NotATableError(f"{store.url} holds no Iceberg table: {none}") from None
         raise UsageError(
             f"{store.url} has no {_HINT}: only its catalog knows which document is current. Give "
             f"that document, such as from_={store.url + '/' + max(names)!r}"
@@ -655,20 +644,18 @@ def _mapping(properties: Mapping[str, str]) -> NameMapping:
 
 
 def _names(mapped: Iterable[Any]) -> NameMapping:
-    return {
-        name: (int(each.get("field-id") or 0), _names(each.get("fields") or ()))
-        for each in mapped
-        for name in each["names"]
-    }
+    found: dict[str, tuple[int, NameMapping]] = {}
+    for each in mapped:
+        known = int(each.get("field-id") or 0), _names(each.get("fields") or ())
+        found |= dict.fromkeys(each["names"], known)
+    return found
 
 
 def _partition_by(metadata: Any, files: list[Any], schema: Schema) -> tuple[int, ...]:
     """The partition columns: identities and transforms of all files, as far as columns here can
     have them and their folders different names. [AF4]"""
-    specs = [
-        _parts(metadata, spec_id)
-        for spec_id in sorted({file.spec_id for file in files} or {metadata.default_spec_id})
-    ]
+    ids = {file.spec_id for file in files} or {metadata.default_spec_id}
+    specs = [_parts(metadata, spec_id) for spec_id in sorted(ids)]
     by: tuple[int, ...] = ()
     for id in specs[-1]:
         wanted = (*by, id)

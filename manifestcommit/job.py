@@ -548,11 +548,8 @@ class Job(JointUnit):
 
     def resume(self, planned: Write, *, began_us: int) -> None:
         """Go on under the id of a job that planned one write in another process, before anything
-        was written: take over its plan. [SP7]
-
-        Only for jobs without a key that append or replace the whole table, as a streaming query's
-        batches do.
-        """
+        was written: take over its plan. [SP7] Only for jobs without a key that append or replace
+        the whole table, as a streaming query's batches do."""
         if self._head is None:
             raise TableNotFoundError(
                 f"the table at {self.url} was removed while this job ran; nothing was "
@@ -687,10 +684,8 @@ class Job(JointUnit):
         sources: Ranges | None = None,
     ) -> files.WritePlan:
         """How tasks must write data of this schema; SchemaMismatchError before any of them starts.
-        [SC3] [SC5] [PT1]
-
-        sources: the ranges that the rows come from, kept with every file. [OB8]
-        """
+        [SC3] [SC5] [PT1] sources: the ranges that the rows come from, kept with every file.
+        [OB8]"""
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._fitting_head(data, tuple(names or ()), replaces=replace_schema)
@@ -1026,16 +1021,12 @@ class Job(JointUnit):
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
-        [WM2] [CF5] [CF18]
-
-        A gap may close while this job runs; an overlap stays. What holds files already will not be
-        empty.
-        """
+        [WM2] [CF5] [CF18] A gap may close while this job runs; an overlap stays. What holds files
+        already will not be empty."""
         if self.based_on.version(head, self.url) is not None:
             commit_loop.check_based_on(self.ctx, head, self.change())
-        mismatch = changes.find_mismatch(
-            head.snapshot.watermarks, head.snapshot.origins, self.advances
-        )
+        now = head.snapshot
+        mismatch = changes.find_mismatch(now.watermarks, now.origins, self.advances)
         if mismatch is None and self._first is None and self._conflict != "fail":
             return
         change = self.change()

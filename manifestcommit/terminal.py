@@ -99,9 +99,7 @@ def plain_text(value: Any) -> str:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document on standard output, by the standard's rules."""
     text = json.dumps(_jsonable(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    shown = (
-        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
-    )
+    shown = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     print("".join(shown))
 
 
@@ -132,10 +130,9 @@ def _cell(value: Any) -> str:
 
 def text_width(text: str) -> int:
     """How many places of a terminal the text takes."""
-    return sum(
-        2 if unicodedata.east_asian_width(each) in "WF" else 0 if unicodedata.combining(each) else 1
-        for each in text
-    )
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    narrow = [each for each in text if unicodedata.east_asian_width(each) not in "WF"]
+    return 2 * wide + sum(not unicodedata.combining(each) for each in narrow)
 
 
 def _pad(text: str, width: int, right: bool) -> str:
@@ -211,10 +208,7 @@ def print_table(
     spare: Sequence[str] = (),
 ) -> None:
     """The table on standard output; where it has no rows, no bare names, but `nothing` on standard
-    error.
-
-    spare: columns that a narrow terminal does without, the first one first.
-    """
+    error. spare: columns that a narrow terminal does without, the first one first."""
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)
@@ -330,10 +324,8 @@ class _LiveLine:
 
 
 class Progress(_LiveLine):
-    """Call it with rows and bytes so far; it rewrites one line, after the first second.
-
-    total: how many rows there are, if that is known: then there is a bar.
-    """
+    """Call it with rows and bytes so far; it rewrites one line, after the first second. total: how
+    many rows there are, if that is known: then there is a bar."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         super().__init__(what, total)

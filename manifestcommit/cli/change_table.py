@@ -259,11 +259,8 @@ def _rewind(options: Options) -> None:
     try:
         to = None if options.forget else int(options.to) if whole else options.to
     except ValueError:
-        raise UsageError(
-            f"source {options.source!r} has numbers as positions",
-            argument="--to",
-            given=repr(options.to),
-        ) from None
+        why = f"source {options.source!r} has numbers as positions"
+        raise UsageError(why, argument="--to", given=repr(options.to)) from None
     confirm(options, lambda: _plan_rewind(options, to), table)
     outcome = table.rewind(options.source, to, **_rewinding(options))
     document = {"version": outcome.version, "source": options.source, "to": to}

@@ -67,12 +67,8 @@ _OF_KINDS = {
     _KAFKA: "servers kafka_settings value record_columns start until on_broken on_lost",
 }
 # Option -> the argument that it is, where that has another name.
-_ARGUMENTS = {
-    "input_format": "format",
-    "source_options": "storage_options",
-    "dsn_file": "dsn",
-    "kafka_settings": "settings",
-}
+_ARGUMENTS = {"input_format": "format", "source_options": "storage_options"}
+_ARGUMENTS |= {"dsn_file": "dsn", "kafka_settings": "settings"}
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
 

@@ -114,16 +114,14 @@ DECLARED: dict[str, list[Declared]] = {}  # by module
 def command(
     *texts: str, types: Mapping[str, Any] | None = None, about_table: bool = True, **defaults: Any
 ) -> Callable[[Run], Run]:
-    """Declare commands by their help, which is also what their arguments are made from.
-
-    texts: `name: what it does`; a line for each argument, two spaces before what is said of it; `$`
-    before an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]`
-    need not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again,
-    `a|b` is one of these, and without a value it is a flag. Of successive lines with `|` one may be
-    given, of those with `!` one has to be. `title:` begins a group, `@word` is what others
-    take, too. types: of values, by destination; by default a text, and a number from 1 on for N and
-    versions.
-    """
+    """Declare commands by their help, which is also what their arguments are made from. texts:
+    `name: what it does`; a line for each argument, two spaces before what is said of it; `$` before
+    an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]` need
+    not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again, `a|b`
+    is one of these, and without a value it is a flag. Of successive lines with `|` one may be
+    given, of those with `!` one has to be. `title:` begins a group, `@word` is what others take,
+    too. types: of values, by destination; by default a text, and a number from 1 on for N and
+    versions."""
 
     def declare(run: Run) -> Run:
         DECLARED.setdefault(run.__module__, []).extend(
@@ -236,10 +234,7 @@ def check_reason(options: Options) -> None:
 def as_typed(said: str | ManifestCommitError, options: Options) -> str:
     """What the library says, with its arguments as they are typed here: `--as-of`, not `as_of`;
     JOB, not `job_id`; `--restart`, not `restart=True`. Paths, and what is in quotes, stay. [SE3]"""
-    names = {
-        each.dest: each.option_strings[-1] if each.option_strings else str(each.metavar)
-        for each in options.actions
-    }
+    names = {each.dest: [str(each.metavar), *each.option_strings][-1] for each in options.actions}
     text = str(said)
     if isinstance(said, UsageError) and said.argument is not None:
         text = invalid(said, names.get(said.argument, said.argument))

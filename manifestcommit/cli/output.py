@@ -26,10 +26,8 @@ _SPARE = ("metadata", "author", "job", "added", "since", "removed bytes", "remov
 
 def written(options: Options, value: Any, rows: Rows | None = None) -> bool:
     """Print a result in the chosen format; False where that is a table, which the caller prints.
-
     value: the JSON document. rows: what jsonl and csv have a line for; by default the document's
-    own rows, or itself as one row.
-    """
+    own rows, or itself as one row."""
     if options.format == "table":
         return False
     if options.format == "json":
@@ -53,10 +51,8 @@ def show(
     more: str = "",
 ) -> None:
     """Print a result in the chosen format: for people rows as a table, and of a document its
-    members, then its rows. What is empty is left out.
-
-    nothing: instead of a table without rows. more: a sentence for people, on standard error.
-    """
+    members, then its rows. What is empty is left out. nothing: instead of a table without rows.
+    more: a sentence for people, on standard error."""
     if written(options, value, rows):
         return
     if rows is not None or not isinstance(value, Mapping):
@@ -166,11 +162,9 @@ class Plan(NamedTuple):
 
 
 def confirm(options: Options, plan: Callable[[], Plan | None], *tables: Table) -> None:
-    """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4]
-
-    plan: reads what the change would do now; None: nothing that is worth a question. tables: where
-    the newest version of one has moved while someone was thinking, the question is put again.
-    """
+    """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4] plan:
+    reads what the change would do now; None: nothing that is worth a question. tables: where the
+    newest version of one has moved while someone was thinking, the question is put again."""
     if options.dry_run:
         raise EndedError(_shown(options, plan()))
     if options.yes:

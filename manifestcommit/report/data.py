@@ -278,12 +278,9 @@ _WAITING = ("prepared", "published", "running")
 def read_report(
     ctx: TableContext, *, last: int, with_gc: bool, ends: Mapping[str, Any] | None
 ) -> ReportData:
-    """What a report shows, as of this call.
-
-    Opens the table, reads `last` versions at most, the manifests and their removals, and lists the
-    objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, the partition
-    and the size of each file, and what is shown.
-    """
+    """What a report shows, as of this call. Opens the table, reads `last` versions at most, the
+    manifests and their removals, and lists the objects of jobs; with_gc: what a dry run of gc
+    reads, too. Memory: one version, the partition and the size of each file, and what is shown."""
     jobs, states = _jobs(ctx)
     head = ctx.known
     assert head is not None  # the version by which the jobs were judged
@@ -330,11 +327,10 @@ def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
     names = [*(f"partition.{each}" for each in snapshot.partition_by), "rows", "bytes"]
     with raise_if_expired(ctx.store, snapshot.version):
         removed = ctx.manifests.removed(snapshot)
-        of_manifests = [
-            ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
-            for ref in snapshot.manifests
-        ]
-    files = pa.concat_tables([ctx.manifests.inlined(snapshot).select(names), *of_manifests])
+        parts = [ctx.manifests.inlined(snapshot).select(names)]
+        for ref in snapshot.manifests:
+            parts.append(ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names))
+    files = pa.concat_tables(parts)
     fields = partition_fields(snapshot.schema, snapshot.partition_by)
     partitions = describe_partitions(files, snapshot)
     return files_view(partitions, [each.name for each in fields], files.column("bytes").to_pylist())

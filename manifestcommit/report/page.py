@@ -314,9 +314,8 @@ def environment(folder: Path) -> Any:
     try:
         import jinja2  # late: it is an extra
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a report needs Jinja2, which is not installed; nothing was read. {install('report')}"
-        ) from error
+        needed = "a report needs Jinja2, which is not installed; nothing was read"
+        raise UsageError(f"{needed}. {install('report')}") from error
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,

@@ -57,12 +57,10 @@ _LOCAL_MOMENT = re.compile(
 
 def for_pruning(empty: DataFrame, condition: str | Column, schema: Schema) -> Predicate:
     """What planning may take from SQL, or from a Column over the columns of `empty`: from its own
-    text, if that means what the Column means, by Spark's own comparison of both. [RD6]
-
-    Never an error: Spark itself reports errors of a condition when it filters the rows. A text may
-    mean something else: functions of Python are shown by name, literals may be rounded, and what a
-    text means depends on the session's settings. A Connect Column shows literals without quotes.
-    """
+    text, if that means what the Column means, by Spark's own comparison of both. [RD6] Never an
+    error: Spark itself reports errors of a condition when it filters the rows. A text may mean
+    something else: functions of Python are shown by name, literals may be rounded, and what a text
+    means depends on the session's settings. A Connect Column shows literals without quotes."""
     spark, text = empty.sparkSession, condition if isinstance(condition, str) else None
     session = session_of(spark, falls_back=True)
     try:

@@ -44,14 +44,11 @@ def active_session() -> SparkSession:
         return found
     if has_stopped_a_session():
         raise UsageError(
-            "this process has stopped its Spark session (spark.stop()); nothing was done. "
-            "Start a session again, with the configuration "
-            "that it needs, or give one with spark=…"
+            "this process has stopped its Spark session (spark.stop()); nothing was done. Start a "
+            "session again, with the configuration that it needs, or give one with spark=…"
         )
-    LOG.warning(
-        "no Spark session is active, so one is started; to choose it, start it before, or "
-        "give it with spark=…"
-    )
+    choose = "to choose it, start it before, or give it with spark=…"
+    LOG.warning("no Spark session is active, so one is started; %s", choose)
     if "SPARK_REMOTE" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
@@ -121,9 +118,7 @@ class ChangesOfTask(InputPartition):
 @dataclass
 class ChangesReader:
     """Reads changed rows in tasks, as columns of a table and those that say what happened. [CH2]
-
-    on: the names of a key's columns.
-    """
+    on: the names of a key's columns."""
 
     url: str
     columns: tuple[Field, ...]

@@ -49,11 +49,8 @@ def read_entries(
     spark: SparkSession, url: str, snapshot: Snapshot, entries: pa.Table, options: Options
 ) -> DataFrame:
     """Every row of exactly these entries in the snapshot's columns, each value as stored, or an
-    error; never fewer rows. [SP4] [DF4]
-
-    entries: rows of `scan.planning.entries_table` of this snapshot, or of an older one whose
-    files are still live.
-    """
+    error; never fewer rows. [SP4] [DF4] entries: rows of `scan.planning.entries_table` of this
+    snapshot, or of an older one whose files are still live."""
     # values are rewritten as they are read
     snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
     return read_snapshot(spark, url, snapshot, entries, storage_options=options)
@@ -61,10 +58,8 @@ def read_entries(
 
 def rewriter(spark: SparkSession, *, sort_by: Sequence[str], storage_options: Options) -> Rewrite:
     """A function that rewrites groups of files, each in a Spark job of one task, as many
-    concurrently as the session has room for. [GC11]
-
-    sort_by: columns by which the rows of each new file are sorted, in Spark's order: nulls first.
-    """
+    concurrently as the session has room for. [GC11] sort_by: columns by which the rows of each new
+    file are sorted, in Spark's order: nulls first."""
     has_room = _AT_ONCE if is_connect(spark) else spark.sparkContext.defaultParallelism
     at_once = min(has_room, _MOST_AT_ONCE)
 

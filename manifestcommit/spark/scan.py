@@ -85,11 +85,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
-    table's columns). [SP4]
-
-    Filter pushdown is disabled: Spark would read those files again for other queries of the same
-    DataFrame. [SP12]
-    """
+    table's columns). [SP4] Filter pushdown is disabled: Spark would read those files again for
+    other queries of the same DataFrame. [SP12]"""
 
     def __init__(self, plan: ReadPlan, struct: StructType, storage_options: StorageOptions) -> None:
         names = {field.name: field.file_name for field in plan.schema.fields}
@@ -162,10 +159,8 @@ def fitted(
     filled: Mapping[str, pa.Scalar],
 ) -> pa.RecordBatch:
     """The batch as one of exactly `target`; column i is its column `file_names[i]`, null if it has
-    none, and so is a member that it lacks. No value changes.
-
-    filled: the value of a column that the file lacks, instead of null. [DF4]
-    """
+    none, and so is a member that it lacks. No value changes. filled: the value of a column that the
+    file lacks, instead of null. [DF4]"""
     present = set(batch.schema.names)
     columns = [
         _fit(batch.column(name), field.type)
@@ -228,11 +223,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 def spark_agrees(df: DataFrame, base: str, folders: PartitionFolders) -> bool:
     """Whether the DataFrame's file index has exactly these partition columns, folders and values.
-    [RD43]
-
-    base: the table path in Hadoop's form. Only the index's text is compared: 2,000 partitions take
-    one call of the JVM instead of 10,000.
-    """
+    [RD43] base: the table path in Hadoop's form. Only the index's text is compared: 2,000
+    partitions take one call of the JVM instead of 10,000."""
     spec = file_index(df).partitionSpec()
     fields = json.loads(spec.partitionColumns().json())["fields"]
     if [(field["name"], field["type"]) for field in fields] != list(folders.columns):
@@ -285,17 +277,14 @@ def read_files(
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never
-    fewer rows. [SP4]
-
-    files: (path relative to the table path, size in bytes), each once, as committed. Columns have
-    the schema's names, types and metadata, and are nullable; one that a file lacks is null there,
-    unless `constants` has its value. Files with constants are read in tasks. Nothing is listed:
-    10,000 files plan in about half a second. columns: all that the caller will use; others may be
-    omitted. folders: those of the files without constants, if Spark may prune by them [RD43].
-    name_column: one more column, with the path of each row's file; then tasks read, since the name
-    that Spark itself reports (a URL, escaped) differs between its sources. trust_footers: False if
-    a file of another writer has float columns, whose footers omit NaN.
-    """
+    fewer rows. [SP4] files: (path relative to the table path, size in bytes), each once, as
+    committed. Columns have the schema's names, types and metadata, and are nullable; one that a
+    file lacks is null there, unless `constants` has its value. Files with constants are read in
+    tasks. Nothing is listed: 10,000 files plan in about half a second. columns: all that the caller
+    will use; others may be omitted. folders: those of the files without constants, if Spark may
+    prune by them [RD43]. name_column: one more column, with the path of each row's file; then tasks
+    read, since the name that Spark itself reports (a URL, escaped) differs between its sources.
+    trust_footers: False if a file of another writer has float columns, whose footers omit NaN."""
     check_reachable(root_url)
     given = StorageOptions(storage_options)
     open_store(root_url, given).check_files(path for path, _ in files)
@@ -404,10 +393,8 @@ def _through_sink_log(
     spark: SparkSession, base: str, files: Files, physical: StructType, options: Mapping[str, str]
 ) -> DataFrame | None:
     """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing;
-    None where it would read other files than these. [SP4]
-
-    The folder is temporary, and can be removed as soon as the DataFrame has its file index.
-    """
+    None where it would read other files than these. [SP4] The folder is temporary, and can be
+    removed as soon as the DataFrame has its file index."""
     prefix = "manifestcommit-read-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
@@ -497,11 +484,9 @@ _ALIAS = f"{MARK}:"
 
 
 def marked(df: DataFrame, mark: str) -> DataFrame:
-    """The same rows, with the mark in their plan, and safe from INSERT. [SP41] [SP42]
-
-    Spark inserts into a view whose plan is only a file source: the rows would go into a folder that
-    no longer exists.
-    """
+    """The same rows, with the mark in their plan, and safe from INSERT. [SP41] [SP42] Spark inserts
+    into a view whose plan is only a file source: the rows would go into a folder that no longer
+    exists."""
     return df.select(*(quoted(name) for name in df.columns)).alias(f"{_ALIAS}{mark}")
 
 

@@ -78,11 +78,8 @@ _HIDING = ("PYTHON_UDF", "EVAL_PYTHON_UDF", "PLAN_EXPRESSION", *features.NEWER_P
 @contextlib.contextmanager
 def paced(df: DataFrame, filler: str) -> Iterator[DataFrame]:
     """The rows of `df` and, after long ones, empty rows, which the last column marks; inside the
-    block this thread's jobs batch by rows. [SP40]
-
-    filler: that column's name, which no column of `df` has. If Spark's own bound must stay, it is
-    `df` itself.
-    """
+    block this thread's jobs batch by rows. [SP40] filler: that column's name, which no column of
+    `df` has. If Spark's own bound must stay, it is `df` itself."""
     # in a thread of the JVM that others use, too, the setting might stay for their jobs
     has_own = not is_connect(df) and has_thread_of_its_own(df.sparkSession.sparkContext)
     share = _share(df) if has_own and _is_plain(df) else None
@@ -166,10 +163,8 @@ def _spread(df: DataFrame, filler: str, share: int) -> DataFrame:
     size = functools.reduce(operator.add, lengths)
     numbers = F.when(size >= share, F.sequence(F.lit(0), (size / share).cast("int")))
     numbered = df.toDF(*names).select("*", F.explode_outer(numbers).alias("n"))
-    columns = [
-        F.when(F.col("n") > 0, F.lit(None)).otherwise(F.col(name)) if name in long else F.col(name)
-        for name in names
-    ]
+    is_filler = F.when(F.col("n") > 0, F.lit(None))
+    columns = [is_filler.otherwise(F.col(n)) if n in long else F.col(n) for n in names]
     return numbered.select(
         *(column.alias(field.name) for column, field in zip(columns, fields, strict=True)),
         F.col("n").alias(filler),
@@ -214,11 +209,9 @@ def write_dataframe(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
 ) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files; nothing of it is visible yet.
-    [SP1] [SP2]
-
-    Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only
-    files that no snapshot lists. Errors of this package that tasks raised keep their type.
-    """
+    [SP1] [SP2] Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere
+    leaves only files that no snapshot lists. Errors of this package that tasks raised keep their
+    type."""
     check_reachable(plan.url)
     given, filler = StorageOptions(storage_options), filler_of(secrets.token_hex(16))
     open_store(plan.url, given)  # refuses options that it does not take
@@ -262,14 +255,11 @@ def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMes
 def collect(
     plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions
 ) -> NewFiles:
-    """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26]
-
-    Spark may run several attempts of a task: retries and speculative attempts. It delivers the
-    message of one; files of the others are in no message, are not committed, and gc deletes them.
-
-    Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
-    bounded.
-    """
+    """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26] Spark
+    may run several attempts of a task: retries and speculative attempts. It delivers the message of
+    one; files of the others are in no message, are not committed, and gc deletes them. Entries
+    beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
+    bounded."""
     store = open_store(plan.url, storage_options)
     # an earlier attempt finished these tasks: their records do not contain the touched partitions
     reader = ManifestReader(store)
@@ -382,10 +372,8 @@ def _planned(
 
 def check_ranges(frame: DataFrame) -> None:
     """UsageError if rows are partitioned by ranges: the samples that determine these differ between
-    runs, whatever the caller promises. [AB6]
-
-    This includes cached data, but not the plan that an RDD was made from.
-    """
+    runs, whatever the caller promises. [AB6] This includes cached data, but not the plan that an
+    RDD was made from."""
     waiting = [java_frame(frame).queryExecution().executedPlan()]
     while waiting:
         node = waiting.pop()
@@ -440,13 +428,10 @@ def _refusal(why: str) -> UsageError:
 
 def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any]) -> list[bytes]:
     """In the same task: record what this attempt wrote as its output, unless another attempt was
-    first.
-
-    Spark runs the function that writes and the one that reads its message in one thread, so there
-    is a message only if the former has had all its rows. If a task fails before, both see the end
-    of their input as if it were complete: then there is no message, the output is partial, and
-    nothing may be recorded.
-    """
+    first. Spark runs the function that writes and the one that reads its message in one thread, so
+    there is a message only if the former has had all its rows. If a task fails before, both see the
+    end of their input as if it were complete: then there is no message, the output is partial, and
+    nothing may be recorded."""
     task = task_context().partitionId()
     messages = [bytes(row[0]) for row in rows]
     if len(messages) != 1:

@@ -150,9 +150,8 @@ def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> Data
 def sql_type(field: Field) -> str:
     """The column's type as Spark's SQL has it."""
     assert isinstance(field.type, str)
-    return (
-        fields.PRIMITIVES[field.type].sql.lower() if field.type in fields.INTEGERS else field.type
-    )
+    known = fields.PRIMITIVES[field.type] if field.type in fields.INTEGERS else None
+    return field.type if known is None else known.sql.lower()
 
 
 def _fitted(column: Field, given: Field) -> str:

@@ -17,17 +17,8 @@ from ..rows.clauses import Delete, Insert, Update, as_clauses
 from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
-from ..runtime.validation import (
-    REASON,
-    Ranges,
-    anything,
-    checked,
-    condition,
-    is_spark_dataframe,
-    optional,
-    part_of,
-    rows,
-)
+from ..runtime import validation
+from ..runtime.validation import REASON, Ranges, anything, checked, condition, optional, rows
 from ..store import StorageOptions
 from .reading import Condition, check_meaning, session
 
@@ -43,7 +34,7 @@ def is_simple(given: Any) -> bool:
     return all(each is None or isinstance(each, str) for each in several)
 
 
-@part_of("Table")
+@validation.part_of("Table")
 class RowChanges:
     """The methods of a table that change single rows, by rewriting files (copy-on-write)."""
 
@@ -271,7 +262,7 @@ class RowChanges:
 
         Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
-        is_spark = is_spark_dataframe(source)
+        is_spark = validation.is_spark_dataframe(source)
         declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
         clauses = rules.Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
@@ -335,7 +326,7 @@ class RowChanges:
 
         Spec: RC10, RC6, RC8, RC11, RC12, CF16, CF17, WM2.
         """
-        spark = spark or (data.sparkSession if is_spark_dataframe(data) else None)
+        spark = spark or (data.sparkSession if validation.is_spark_dataframe(data) else None)
         check_meaning("where", [where], spark)
         new, choice = self._new_rows(data), self._choice(spark)
         declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
@@ -344,7 +335,7 @@ class RowChanges:
 
     def _new_rows(self, data: Any) -> NewRows:
         """Rows of a caller."""
-        if not is_spark_dataframe(data):
+        if not validation.is_spark_dataframe(data):
             return arrow_data(self._ctx, data)
         from ..spark.row_changes import spark_data  # late: pyspark is an extra
 

@@ -24,12 +24,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 class Choices:
     """Answers decisions by name. The answer 0 is always the plain one: continue, nothing goes
-    wrong.
-
-    seed: other answers are drawn from it, in the order of the requests; without a seed, they are
-    the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
-    run; is_exhaustive: all schedules are enumerated, for which the points are recorded.
-    """
+    wrong. seed: other answers are drawn from it, in the order of the requests; without a seed, they
+    are the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
+    run; is_exhaustive: all schedules are enumerated, for which the points are recorded."""
 
     def __init__(
         self,
@@ -128,10 +125,8 @@ class EndlessError(Exception):
 
 class Actor(Env):
     """One thread of control with a clock of its own. It is also the engine's environment. [ST6]
-
     skew_us: the error of its clock; is_dead: its program was killed, and nothing that it would
-    still do takes effect.
-    """
+    still do takes effect."""
 
     def __init__(self, scheduler: Scheduler, name: str, number: int) -> None:
         self.name, self.number = name, number
@@ -181,11 +176,8 @@ class Actor(Env):
 
 class Scheduler:
     """Decides which actor runs. pending: requests in progress, in the order in which they were
-    sent.
-
-    alone: no other actor runs and nothing goes wrong, for example before the first and after the
-    last actor; failure: what ended the run.
-    """
+    sent. alone: no other actor runs and nothing goes wrong, for example before the first and after
+    the last actor; failure: what ended the run."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices

@@ -46,11 +46,9 @@ class _Stored(NamedTuple):
 
 
 class Space:
-    """What all actors share: the objects, and the network between them and the actors.
-
-    tells_times: whether listings contain creation times, or else ETags, as what is got does;
-    watcher: called for each effect when it happens.
-    """
+    """What all actors share: the objects, and the network between them and the actors. tells_times:
+    whether listings contain creation times, or else ETags, as what is got does; watcher: called for
+    each effect when it happens."""
 
     def __init__(
         self, scheduler: Scheduler, trace: Trace, objects: dict[str, _Stored] | None = None

@@ -86,11 +86,8 @@ _NOT_OF_WRITES = {
 
 class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch's job before anything is written. It is sent to tasks and back, and contains no
-    secret. [SE1]
-
-    change: what it will do, without files; began_us: when it was planned; key: the user's name for
-    the query.
-    """
+    secret. [SE1] change: what it will do, without files; began_us: when it was planned; key: the
+    user's name for the query."""
 
     plan: WritePlan
     change: Write
@@ -111,20 +108,15 @@ def plan_batch(
     ctx: TableContext, struct: StructType, options: Mapping[str, str], *, overwrite: bool
 ) -> PlannedBatch:
     """The batch's job and its plan, or the error that says why not; no task of the batch has
-    started. [SP5] [SC3]
-
-    Only tasks know the query and the number of the batch.
-    """
+    started. [SP5] [SC3] Only tasks know the query and the number of the batch."""
     conflict = _check_conflict(options, overwrite)
     if conflict.lower() == "fail":
         end = "would end the query at its second batch, since the first filled the table"
         raise UsageError(f'conflict "fail" {end}; leave it out')
     key = options.get("key")
     if key is not None and not is_text(key):
-        raise UsageError(
-            'option("key", ...) is a non-empty text that is the same whenever this query '
-            f"starts, not {key!r}"
-        )
+        form = "a non-empty text that is the same whenever this query starts"
+        raise _wrong("key", form, repr(key))
     began_us = ctx.env.now_us()
     job = Job(ctx)
     if overwrite:
@@ -146,10 +138,8 @@ class StreamWriter(features.DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> BatchMessage:
         """Make this task's rows durable and invisible. [SP1] [KY6]"""
         if self.planned is None:
-            raise UsageError(
-                "this Spark hands tasks a writer that was not planned for their batch; "
-                "nothing was written"
-            )
+            what = "this Spark hands tasks a writer that was not planned for their batch"
+            raise UsageError(f"{what}; nothing was written")
         planned = _decode(self.planned)
         batch = running_batch(planned.key)
         data = write_task(planned.plan, iterator, self.storage_options).data
@@ -179,10 +169,8 @@ def running_batch(key: str | None) -> StreamBatch:
     context = task_context()
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or batch is None:
-        raise UsageError(
-            "this Spark does not let its tasks know which query and batch they work for; nothing "
-            "was written"
-        )
+        what = "this Spark does not let its tasks know which query and batch they work for"
+        raise UsageError(f"{what}; nothing was written")
     return StreamBatch(name=query if key is None else key, query=query, batch=int(batch))
 
 
@@ -197,24 +185,20 @@ def _agreed(messages: Messages, number: int) -> tuple[StreamBatch, PlannedBatch]
                 "Python sinks: use processingTime or availableNow.)"
             )
         said.add((each.batch, each.planned))
-    if not said:
-        raise StoreError(
-            f"Spark commits batch {number} without any task; nothing was committed. Start the "
-            "query again."
-        )
     if len(said) > 1:
-        raise StoreError(
-            f"Spark's tasks reported {len(said)} different plans of batch {number}; nothing was "
-            "committed. Start the query again."
-        )
+        raise _torn(f"Spark's tasks reported {len(said)} different plans of batch {number}")
+    if not said:
+        raise _torn(f"Spark commits batch {number} without any task")
     ((batch_json, planned),) = said
     batch = msgspec.json.decode(batch_json, type=StreamBatch)
     if batch.batch != number:
-        raise StoreError(
-            f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}; "
-            "nothing was committed."
-        )
+        what = f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}"
+        raise StoreError(f"{what}; nothing was committed.")
     return batch, _decode(planned)
+
+
+def _torn(what: str) -> StoreError:
+    return StoreError(f"{what}; nothing was committed. Start the query again.")
 
 
 def _decode(planned: bytes) -> PlannedBatch:
@@ -253,10 +237,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class TableStreamReader(features.DataSourceStreamReader, features.SupportsTriggerAvailableNow):
     """Every file that the table adds is in exactly one batch, and a repeated batch has the same
-    files. [SP8]
-
-    columns: those of `struct`, in the table's version `pinned`.
-    """
+    files. [SP8] columns: those of `struct`, in the table's version `pinned`."""
 
     def __init__(
         self,
@@ -359,12 +340,9 @@ _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 class ManifestCommitDataSource(StoreSource):
     """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot.
-    docs/reference/spark-options.md says what the options mean. [SP4] [SP5]
-
-    Spark does not tell a Python data source which columns a query uses, and filters are not taken
-    from it ([SP12]). Options of stores are given to `register`, never here: Spark shows options in
-    plans. [SE1]
-    """
+    docs/reference/spark-options.md says what the options mean. [SP4] [SP5] Spark does not tell a
+    Python data source which columns a query uses, and filters are not taken from it ([SP12]).
+    Options of stores are given to `register`, never here: Spark shows options in plans. [SE1]"""
 
     format_name = "manifestcommit"
     _pinned: int | None = None
@@ -500,10 +478,8 @@ class ManifestCommitDataSource(StoreSource):
 
 def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> None:
     """Make `format("manifestcommit")` known to this session, with these options and no others; they
-    are shown nowhere. [SE1]
-
-    Calling it again replaces what was registered; Spark says so in its log.
-    """
+    are shown nowhere. [SE1] Calling it again replaces what was registered; Spark says so in its
+    log."""
     features.check_feature("format")
     options, author = StorageOptions(storage_options), Env().author()
     source = ManifestCommitDataSource
@@ -596,10 +572,8 @@ def _refuse_dynamic_session() -> None:
 def _check_conflict(options: Mapping[str, str], overwrite: bool) -> str:
     """The option `conflict`, which only an overwrite takes. [SP5]"""
     if options.get("conflict") is not None and not overwrite:
-        raise UsageError(
-            'option("conflict", ...) is for mode("overwrite") and outputMode("complete"); an '
-            "append conflicts with nothing that was written"
-        )
+        whose = 'option("conflict", ...) is for mode("overwrite") and outputMode("complete")'
+        raise UsageError(f"{whose}; an append conflicts with nothing that was written")
     return options.get("conflict") or "serializable"
 
 
@@ -608,10 +582,8 @@ def _overwrite_option(
 ) -> Mapping[str, Any] | Literal["dynamic", "all"] | None:
     text = options.get("overwrite")
     if text is not None and not overwrite:
-        raise UsageError(
-            'option("overwrite", ...) says what mode("overwrite") replaces; with '
-            'mode("append") leave it out'
-        )
+        says = 'option("overwrite", ...) says what mode("overwrite") replaces'
+        raise UsageError(f'{says}; with mode("append") leave it out')
     match text and text.strip().lower():
         case None | "":
             return None

@@ -21,21 +21,15 @@ _ADVANCES = ("gap", "overlap", "mismatch")
 def _unexplained_refusals(
     commits: Sequence[Operation], told: Sequence[Operation], order: Order
 ) -> Iterator[Contradiction]:
-    """Each refusal whose reported reason no commit, certain or possible, explains.
-
-    Refusals by unknown rules need no reason.
-    """
+    """Each refusal whose reported reason no commit, certain or possible, explains. Refusals by
+    unknown rules need no reason."""
     placed = {op.id for _, op in order}
     left = [op for op in commits if op.outcome == "unknown" and op.id not in placed]
     order = [*order, *((sys.maxsize, op) for op in left)]
     steps = _positions(order)
     order = sorted(order, key=lambda pair: pair[1].begin)
     begins = [op.begin for _, op in order]
-    others = [
-        op
-        for op in told
-        if op.fence is not None or op.forgets or op.gives_up or op.rewinds or op.restores
-    ]
+    others = [op for op in told if op.fence is not None or op.forgets or _undoes(op)]
     for op in told:
         if op.outcome == "refused":
             # The nearest first: an existing reason is found at once.
@@ -44,6 +38,10 @@ def _unexplained_refusals(
             problem = _without_reason(op, before, earlier, steps, order)
             if problem is not None:
                 yield contradiction(f"{op.id} learned {problem}", op)
+
+
+def _undoes(op: Operation) -> bool:
+    return bool(op.gives_up or op.rewinds or op.restores)
 
 
 def _without_reason(
