@@ -303,14 +303,9 @@ def begin(
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
     options = StorageOptions(storage_options)
-    job = Job(
-        TableContext(open_store(path, options)).noting(message, metadata),
-        key=key,
-        fingerprint=fingerprint,
-        recoverable=recoverable,
-        based_on=based_on,
-        storage_options=options,
-    )
+    ctx = TableContext(open_store(path, options)).noting(message, metadata)
+    how: Any = {"key": key, "fingerprint": fingerprint, "recoverable": recoverable}
+    job = Job(ctx, **how, based_on=based_on, storage_options=options)
     job._process = os.getpid()
     return job
 
@@ -557,12 +552,8 @@ class Job(JointUnit):
             )
         self.job_id, self.ctx = planned.job, self.ctx.signing_as(planned)
         self.ledger = WriteTotals(self.ctx.tally, began_us)
-        self._layout = Layout(
-            schema=planned.schema,
-            partition_by=planned.partition_by,
-            initial=planned.initial,
-            edits=planned.edits,
-        )
+        layout: Any = {"schema": planned.schema, "partition_by": planned.partition_by}
+        self._layout = Layout(**layout, initial=planned.initial, edits=planned.edits)
         self._checked = frozenset(planned.checked)
         if planned.overwrite is not None:
             self.overwrite(None, conflict=planned.overwrite.conflict)
@@ -592,14 +583,9 @@ class Job(JointUnit):
 
         Spec: SP1, DF1.
         """
-        self._write(
-            data,
-            partition_by=partition_by,
-            merge_schema=merge_schema,
-            replace_schema=replace_schema,
-            target_file_size=target_file_size,
-            sources=sources,
-        )
+        how: Any = {"merge_schema": merge_schema, "replace_schema": replace_schema}
+        how |= {"target_file_size": target_file_size, "sources": sources}
+        self._write(data, partition_by=partition_by, **how)
 
     def _write(self, data: Any, **options: Any) -> None:
         """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
@@ -693,16 +679,8 @@ class Job(JointUnit):
         if self.recovery is not None:
             self._failed += self._writing
             new_id = self.recovery.start(self.job_id, finished=self._finished, failed=self._failed)
-        layout = lay_out(
-            self._layout,
-            head.snapshot,
-            data,
-            names,
-            merge=merge_schema,
-            new_id=new_id,
-            url=self.url,
-            replaces=replace_schema,
-        )
+        how: Any = {"merge": merge_schema, "replaces": replace_schema, "url": self.url}
+        layout = lay_out(self._layout, head.snapshot, data, names, new_id=new_id, **how)
         assert layout.schema is not None and layout.partition_by is not None
         if self.operation == "overwrite":
             # refuses what names no partition, before anything is written
@@ -893,13 +871,9 @@ class Job(JointUnit):
         return part
 
     def part(self) -> TablePart:
-        return TablePart(
-            ctx=self.ctx,
-            change=self.change(),
-            head=self._newest_known(),
-            found=self.key_record is not None,
-            is_recoverable=self.recovery is not None,
-        )
+        change, head = self.change(), self._newest_known()
+        how = {"found": self.key_record is not None, "is_recoverable": self.recovery is not None}
+        return TablePart(ctx=self.ctx, change=change, head=head, **how)
 
     def forget_if_final(self, outcome: Outcome) -> None:
         if self.recovery is not None:
@@ -942,11 +916,9 @@ class Job(JointUnit):
         touched = self.touches(by_id)
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.job_id).birth
+        mode, scope = self._first or self.operation, changes.declared_scope(overwrite)
         declared = changes.declaration(
-            mode=self._first or self.operation,
-            scope=changes.declared_scope(overwrite),
-            advances=advances,
-            fingerprint=self._fingerprint,
+            mode=mode, scope=scope, advances=advances, fingerprint=self._fingerprint
         )
         if self.already_committed and not self.is_declared:
             declared = changes.as_begun(declared)

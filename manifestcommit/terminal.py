@@ -80,11 +80,8 @@ def other_tables(roots: Iterable[str], url: str) -> str:
 
 def quoted(value: Any) -> str:
     """A value of the user's: in quotes if it is like a null, or like nothing."""
-    return (
-        json.dumps(value)
-        if isinstance(value, str) and (value in ("", "null") or value.startswith('"'))
-        else plain_text(value)
-    )
+    is_unclear = isinstance(value, str) and (value in ("", "null") or value.startswith('"'))
+    return json.dumps(value) if is_unclear else plain_text(value)
 
 
 def plain_text(value: Any) -> str:
@@ -231,22 +228,12 @@ def _print_fitted(names: Sequence[str], rows: Rows, *, header: bool, spare: Sequ
     fixed = [number or most <= _SHORT for number, most in zip(right, natural, strict=True)]
     least = [most if is_fixed else _LEAST for most, is_fixed in zip(natural, fixed, strict=True)]
     kept = _kept(names, least, spare, width)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_header=header,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
+    bare: Any = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(box=box.SIMPLE_HEAD, show_header=header, header_style="bold", **bare)
     for i in kept:
-        table.add_column(
-            Text(visible(names[i])),
-            justify="right" if right[i] else "left",
-            no_wrap=fixed[i],
-            min_width=least[i],
-            overflow="fold",
-        )
+        side: Any = "right" if right[i] else "left"
+        room: Any = {"no_wrap": fixed[i], "min_width": least[i], "overflow": "fold"}
+        table.add_column(Text(visible(names[i])), justify=side, **room)
     for line in cells:
         styles = [_STYLES.get(line[i], "") if names[i] in _STATES else "" for i in kept]
         table.add_row(*(Text(line[i], style) for i, style in zip(kept, styles, strict=True)))
@@ -308,16 +295,9 @@ class _LiveLine:
         columns += [BarColumn(bar_width=12)] if self._total else []
         width = columns_of(sys.stderr)
         console = Console(file=sys.stderr, width=width, height=_HEIGHT, highlight=False)
-        line = Progress(
-            *columns,
-            done,
-            console=console,
-            auto_refresh=False,
-            expand=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=not self._stays,
-        )
+        calm: Any = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
+        calm |= {"expand": True, "transient": not self._stays}
+        line = Progress(*columns, done, console=console, **calm)
         line.add_task(visible(self._what), total=self._total, done="")
         line.start()
         return line

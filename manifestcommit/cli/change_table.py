@@ -55,11 +55,8 @@ def _delete(options: Options) -> None:
     if not options.dry_run:
         confirm(options, lambda: _plan_delete(options, delete(dry_run=True)), table)
     found = delete(dry_run=options.dry_run)
-    more = {
-        "unchanged": "no row matches; nothing was committed",
-        "planned": "nothing was changed",
-        "already_committed": "done before",
-    }
+    more = {"planned": "nothing was changed", "already_committed": "done before"}
+    more["unchanged"] = "no row matches; nothing was committed"
     document = {"kind": found.kind, "version": found.version, "job": found.job_id}
     show(options, document | _figures(found), more=more.get(found.kind, ""))
 
@@ -285,11 +282,8 @@ def _plan_rollback(options: Options) -> Plan:
 def _effects(head: Head, back: Rollback) -> dict[str, Any]:
     """What a rollback does to a table. watermarks: null: not known, or its origin."""
     before, after, taken = head.snapshot.watermarks, back.target.watermarks, back.taken
-    moved = {
-        name: {"from": before.get(name), "to": after.get(name)}
-        for name in sorted(before | after)
-        if before.get(name) != after.get(name)
-    }
+    both = [(name, before.get(name), after.get(name)) for name in sorted(before | after)]
+    moved = {name: {"from": was, "to": now} for name, was, now in both if was != now}
     removed = {"removed_files": taken.files, "removed_rows": taken.rows}
     return {
         "restored": back.target.version,
@@ -331,16 +325,16 @@ def _targets(options: Options) -> dict[Any, int | str]:
     for given in options.together_with:
         path, _, version = (given, "", "") if options.tag else given.rpartition("=")
         if not options.tag and not (path and version.isascii() and version.isdecimal()):
-            raise UsageError(
-                "expected a path and the version that it goes back to, such as /lake/rejects=7",
-                argument="--together-with",
-                given=repr(given),
-            )
+            expected = "expected a path and the version that it goes back to"
+            raise _wrong_table(f"{expected}, such as /lake/rejects=7", given)
         if path in targets:
-            twice = {"argument": "--together-with", "given": repr(given)}
-            raise UsageError("the table is given twice", **twice)
+            raise _wrong_table("the table is given twice", given)
         targets[path] = options.tag or int(version)
     return targets
+
+
+def _wrong_table(why: str, given: str) -> UsageError:
+    return UsageError(why, argument="--together-with", given=repr(given))
 
 
 def _rollback_together(options: Options) -> None:
@@ -349,12 +343,9 @@ def _rollback_together(options: Options) -> None:
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
     confirm(options, lambda: _plan_together(options, targets), *tables)
-    outcome = rollback_together(
-        targets,
-        reason=options.reason,
-        **note_of(options),
-        storage_options=storage_options_of(options.storage_options),
-    )
+    given = storage_options_of(options.storage_options)
+    how: Any = {"reason": options.reason, **note_of(options), "storage_options": given}
+    outcome = rollback_together(targets, **how)
     made = zip(tables, outcome.outcomes.values(), strict=True)
     restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
     more = "nothing was deleted; the same for the versions before these undoes it"

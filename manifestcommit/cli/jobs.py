@@ -35,12 +35,9 @@ def _full(table: Table, given: str, *, settled: bool) -> str:
     found = [job for job in known if job.rpartition("-")[2].startswith(given.lower())]
     if len(found) == 1 and len(given) >= _LEAST:
         return found[0]
-    raise UsageError(
-        f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs` shows; "
-        f"{len(found)} known jobs begin so",
-        argument="JOB",
-        given=repr(given),
-    )
+    expected = f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs`"
+    why = f"{expected} shows; {len(found)} known jobs begin so"
+    raise UsageError(why, argument="JOB", given=repr(given))
 
 
 @command(

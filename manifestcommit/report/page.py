@@ -39,14 +39,8 @@ _KINDS = {name: name for name in ("append", "overwrite", "replace", "schema", "t
 _KINDS |= {"properties": "schema", "untag": "tag", "rewind": "back", "rollback": "back"}
 _KINDS |= dict.fromkeys(("delete", "update", "merge"), "rows")
 KINDS = ("append", "overwrite", "rows", "replace", "schema", "tag", "back", "other")
-KIND_NAMES = {
-    "rows": "row changes",
-    "replace": "compaction",
-    "schema": "schema, properties",
-    "back": "rewind, rollback",
-    "tag": "tags",
-    "other": "create, gc, other",
-}
+KIND_NAMES = {"rows": "row changes", "replace": "compaction", "schema": "schema, properties"}
+KIND_NAMES |= {"back": "rewind, rollback", "tag": "tags", "other": "create, gc, other"}
 
 
 class Rect(msgspec.Struct, frozen=True):
@@ -316,13 +310,8 @@ def environment(folder: Path) -> Any:
     except ModuleNotFoundError as error:
         needed = "a report needs Jinja2, which is not installed; nothing was read"
         raise UsageError(f"{needed}. {install('report')}") from error
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    how: Any = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, **how)
     made.filters.update(size=size_text, age=age, time=time_text, counted=counted, kind=kind_of)
     made.filters["short"] = lambda value, limit=48: cut(value, limit)
     made.globals.update(share=share, kind_names=KIND_NAMES)

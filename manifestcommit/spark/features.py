@@ -86,11 +86,8 @@ SPARK = version_of(pyspark.__version__)
 # Types that this Spark's own scan of Parquet refuses, so that tasks read them.
 UNREAD_TYPES = frozenset(("void", "variant") if SPARK < (4, 1) else ())
 # Patterns of plans with Python in them, besides those that all versions have.
-NEWER_PATTERNS = tuple(
-    name
-    for name, since in (("EVAL_PYTHON_UDTF", (4, 1)), ("TRANSPILED_PYTHON_UDF", (4, 3)))
-    if since <= SPARK
-)
+_SINCE = (("EVAL_PYTHON_UDTF", (4, 1)), ("TRANSPILED_PYTHON_UDF", (4, 3)))
+NEWER_PATTERNS = tuple(name for name, since in _SINCE if since <= SPARK)
 
 
 def has(name: Name) -> bool:

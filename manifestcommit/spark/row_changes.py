@@ -169,16 +169,9 @@ class SparkRows:
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
         constants = constants_in(entries, schema, change.snapshot.partition_by, url)
-        df = read_files(
-            self._spark,
-            url,
-            files_in(entries),
-            schema,
-            columns=list(rule.columns),
-            name_column=path,
-            constants=constants,
-            storage_options=self._options,
-        )
+        how: Any = {"columns": list(rule.columns), "name_column": path, "constants": constants}
+        how["storage_options"] = self._options
+        df = read_files(self._spark, url, files_in(entries), schema, **how)
         return rule.counts(df, path)  # type: ignore[no-any-return]  # a rule of this class
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:

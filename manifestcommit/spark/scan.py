@@ -162,12 +162,11 @@ def fitted(
     none, and so is a member that it lacks. No value changes. filled: the value of a column that the
     file lacks, instead of null. [DF4]"""
     present = set(batch.schema.names)
-    columns = [
-        _fit(batch.column(name), field.type)
-        if name in present
-        else _repeat(filled.get(name), batch.num_rows, field.type)
-        for name, field in zip(file_names, target, strict=True)
-    ]
+    columns = []
+    for name, kind in zip(file_names, target.types, strict=True):
+        value, rows = filled.get(name), batch.num_rows
+        there = name in present
+        columns.append(_fit(batch.column(name), kind) if there else _repeat(value, rows, kind))
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
@@ -180,12 +179,8 @@ def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
         names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
         flat = array.flatten()
-        members = [
-            _fit(flat[names[field.name]], field.type)
-            if field.name in names
-            else pa.nulls(len(array), field.type)
-            for field in target
-        ]
+        n, known = len(array), [(names.get(each.name), each.type) for each in target]
+        members = [pa.nulls(n, kind) if at is None else _fit(flat[at], kind) for at, kind in known]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target) and pa.types.is_list(array.type):
         return refit(array, target, partial(_fit, target=target.value_type))
@@ -290,14 +285,9 @@ def read_files(
     open_store(root_url, given).check_files(path for path, _ in files)
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
-    plan = ReadPlan(
-        url=root_url,
-        files=tuple(files),
-        schema=schema,
-        columns=tuple(columns) if columns else None,
-        constants=constants or Constants(),
-        name_column=name_column,
-    )
+    how: Any = {"constants": constants or Constants(), "name_column": name_column}
+    how["columns"] = tuple(columns) if columns else None
+    plan = ReadPlan(url=root_url, files=tuple(files), schema=schema, **how)
     own = [file for file in files if file[0] not in plan.constants.values]
     base = None if name_column else _native_base(spark, root_url, own, schema)
     options = _scan_options(schema, trust_footers)

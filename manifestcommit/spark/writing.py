@@ -286,13 +286,8 @@ def collect(
             touched |= by_content(of_partition(by, entry.partition) for entry in entries)
             manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
-    return NewFiles(
-        entries=tuple(entries),
-        manifests=tuple(manifests),
-        touched=tuple(touched.values()),
-        tasks=len(there),
-        intake=intake,
-    )
+    found: Any = {"entries": tuple(entries), "manifests": tuple(manifests), "intake": intake}
+    return NewFiles(**found, touched=tuple(touched.values()), tasks=len(there))
 
 
 def _lost(what: str, work: str = "job") -> StoreError:

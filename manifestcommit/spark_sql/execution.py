@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -209,11 +209,10 @@ class Reads:
         version besides, through a view of the session."""
         tree = sql.parse_query(text)
         need = sql.needs(text, tree)
-        places = [
-            (each.start, each.end, self._words(each, place, need))
-            for each in sql.references(text, tree)
-            if (place := self._names.find(each.name)) is not None
-        ]
+        places = []
+        for each in sql.references(text, tree):
+            if (place := self._names.find(each.name)) is not None:
+                places.append((each.start, each.end, self._words(each, place, need)))
         frames: dict[str, Any] = dict(self._frames.values())
         if places:
             check_feature("queries", self._spark)
@@ -378,12 +377,8 @@ class Execution:
         return self._spark if is_for_spark(here) else None
 
 
-_DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
-    sql.Select: Execution.select,
-    sql.Insert: Execution.insert,
-    sql.Merge: Execution.merge,
-    sql.Call: Execution.call,
-}
+_DONE_BY: dict[type, Any] = {sql.Select: Execution.select, sql.Insert: Execution.insert}
+_DONE_BY |= {sql.Merge: Execution.merge, sql.Call: Execution.call}
 
 
 def _check_all_columns(source: DataFrame, schema: Schema) -> None:

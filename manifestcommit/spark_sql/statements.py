@@ -642,15 +642,9 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         raise scanner.refusal("BY NAME takes no list of columns")
     if evolves and not by_name:
         raise scanner.refusal("WITH SCHEMA EVOLUTION needs BY NAME")
-    return Insert(
-        target=target,
-        query=query,
-        overwrite=overwrite,
-        columns=tuple(columns),
-        by_name=by_name,
-        evolves=evolves,
-        replaced=replaced,
-    )
+    how: Any = {"overwrite": overwrite, "by_name": by_name, "evolves": evolves}
+    which: Any = {"columns": tuple(columns), "replaced": replaced}
+    return Insert(target=target, query=query, **how, **which)
 
 
 def _delete(scanner: Scanner) -> Statement:
@@ -905,11 +899,5 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
     return found
 
 
-_KNOWN: dict[str, Callable[[Any], Statement]] = {
-    "ALTER": _alter,
-    "DELETE": _delete,
-    "INSERT": _insert,
-    "MERGE": _merge,
-    "UPDATE": _update,
-    "WITH": _with,
-}
+_KNOWN: dict[str, Callable[[Any], Statement]] = {"ALTER": _alter, "DELETE": _delete}
+_KNOWN |= {"INSERT": _insert, "MERGE": _merge, "UPDATE": _update, "WITH": _with}

@@ -58,14 +58,9 @@ class RowChanges:
                 "nothing was done",
                 argument="reason",
             )
-        return Declared(
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            hold=None if publish else RowChange.make_durable,
-        )
+        what: Any = {"key": key, "fingerprint": fingerprint, "reason": reason}
+        hold = None if publish else RowChange.make_durable
+        return Declared(**what, watermarks=watermarks, based_on=based_on, hold=hold)
 
     @checked(where=condition, reason=optional(REASON))
     def delete(

@@ -515,11 +515,9 @@ def begin_write(
     if job.already_committed:
         job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    plan = job.plan_write(
-        from_spark(struct.jsonValue()),
-        replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
-        **_layout_options(options),
-    )
+    how = _layout_options(options)
+    how["replace_schema"] = _flag("replaceSchema", options.get("replaceSchema"))
+    plan = job.plan_write(from_spark(struct.jsonValue()), **how)
     takes_all = overwrite and chosen is None
     return TableWriter(job, plan, takes_all=takes_all, storage_options=storage_options)
 

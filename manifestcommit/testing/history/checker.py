@@ -310,12 +310,8 @@ def check_joint(histories: Mapping[str, Iterable[Operation]]) -> Contradiction |
     """
     named = histories.items()
     operations = {table: sorted(each, key=lambda one: one.begin) for table, each in named}
-    commits = {
-        _Commit(table, one.job or one.id): one
-        for table, each in operations.items()
-        for one in unite(each)[0]
-        if not one.is_read
-    }
+    united = [(table, one) for table, each in operations.items() for one in unite(each)[0]]
+    commits = {_Commit(table, one.job or one.id): one for table, one in united if not one.is_read}
     joint = _joint_commits(operations)
     found = [*_halves(commits, joint), *_torn(commits, joint, operations)]
     return _shortest(found or _no_serial_order(commits, joint))
@@ -397,12 +393,10 @@ def _no_serial_order(commits: _Commits, joint: _Joint) -> Iterator[Contradiction
     commit between its beginning and its end."""
     told = {part: one for part, one in commits.items() if one.outcome == "committed"}
     place = {part: (part.table, float(one.version or 0)) for part, one in told.items()}
-    one_place = {
-        place[part]: place[known[0]]
-        for whole in joint
-        if (known := [each for each in whole.values() if each in told])
-        for part in known
-    }
+    one_place: dict[_Place, _Place] = {}
+    for whole in joint:
+        known = [place[each] for each in whole.values() if each in told]
+        one_place |= dict.fromkeys(known, known[0]) if known else {}
     at = {part: one_place.get(each, each) for part, each in place.items()}
     after: dict[_Place, set[_Place]] = defaultdict(set)
     for table in {part.table for part in told}:
