@@ -552,8 +552,12 @@ class Job(JointUnit):
             )
         self.job_id, self.ctx = planned.job, self.ctx.signing_as(planned)
         self.ledger = WriteTotals(self.ctx.tally, began_us)
-        layout: Any = {"schema": planned.schema, "partition_by": planned.partition_by}
-        self._layout = Layout(**layout, initial=planned.initial, edits=planned.edits)
+        self._layout = Layout(
+            schema=planned.schema,
+            partition_by=planned.partition_by,
+            initial=planned.initial,
+            edits=planned.edits,
+        )
         self._checked = frozenset(planned.checked)
         if planned.overwrite is not None:
             self.overwrite(None, conflict=planned.overwrite.conflict)
@@ -679,8 +683,16 @@ class Job(JointUnit):
         if self.recovery is not None:
             self._failed += self._writing
             new_id = self.recovery.start(self.job_id, finished=self._finished, failed=self._failed)
-        how: Any = {"merge": merge_schema, "replaces": replace_schema, "url": self.url}
-        layout = lay_out(self._layout, head.snapshot, data, names, new_id=new_id, **how)
+        layout = lay_out(
+            self._layout,
+            head.snapshot,
+            data,
+            names,
+            merge=merge_schema,
+            new_id=new_id,
+            url=self.url,
+            replaces=replace_schema,
+        )
         assert layout.schema is not None and layout.partition_by is not None
         if self.operation == "overwrite":
             # refuses what names no partition, before anything is written
@@ -736,9 +748,14 @@ class Job(JointUnit):
             raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
         self._check_settled(path, head)
         chosen = self._layout.partitioning(head.snapshot)
-        most = files.bounds_columns_of(head.snapshot)
-        laid_out: Any = {"schema": schema, "partition_by": chosen, "bounds_columns": most}
-        entry = inspect_file(store, path, job=self.job_id, **laid_out)
+        entry = inspect_file(
+            store,
+            path,
+            schema=schema,
+            partition_by=chosen,
+            job=self.job_id,
+            bounds_columns=files.bounds_columns_of(head.snapshot),
+        )
         self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
         self._found.append(entry)
         self._checked = frozenset()
@@ -985,8 +1002,10 @@ class Job(JointUnit):
             new_id = self.ctx.new_field_id
             schema = assign_new_ids(relaxed(data), new_id) if data.fields else data
             chosen = partitioning.check_partition_by(schema, partition_by)
-            new: Any = {"schema": schema, "partition_by": chosen, "properties": {}}
-            self._begin_under(commit_loop.create_table(self.ctx, **new, provisional=True))
+            created = commit_loop.create_table(
+                self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
+            )
+            self._begin_under(created)
         assert self._head is not None
         self.ctx.prove(self._head.snapshot.proven)
         return self._head
