@@ -25,7 +25,7 @@ from .operations.rollback import plan_joint_rollback, undo_together
 from .rows.clauses import Condition as RowsRead
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
-from .runtime.validation import Ranges, checked, flag, wrong
+from .runtime.validation import checked, flag, wrong
 from .store import StorageOptions
 from .store.base import split_url
 from .table import Resolution
@@ -647,34 +647,19 @@ class TransactionRows(RowChanges):
         self._transaction, self._job = transaction, job
         self._ctx, self._storage_options = job.ctx, job.storage_options
 
-    def _declared(
-        self,
-        key: str | None,
-        fingerprint: str | None,
-        reason: str | None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        *,
-        publish: bool = True,
-    ) -> Declared:
+    def _declared(self, given: Declared, *, publish: bool) -> Declared:
         if not publish:
             why = "what changes in a transaction is staged by its prepare(); nothing was done"
             raise UsageError(why, argument="publish")
-        for name, given in (("key", key), ("fingerprint", fingerprint)):
-            if given is not None:
+        for name in ("key", "fingerprint"):
+            if getattr(given, name) is not None:
                 shared = f"the {name} that transaction(…) was given"
                 why = f"in a transaction all tables share {shared}; nothing was done"
                 raise UsageError(why, argument=name)
         self._transaction._check_rows(self._job)
-        return Declared(
-            key=self._job.key,
-            fingerprint=self._transaction._fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            hold=self._held,
-            pinned=self._transaction._pinned.get(self._job),
-        )
+        own = {"key": self._job.key, "fingerprint": self._transaction._fingerprint}
+        pinned = self._transaction._pinned.get(self._job)
+        return msgspec.structs.replace(given, **own, hold=self._held, pinned=pinned)
 
     def _held(self, change: RowChange) -> None:
         transaction = self._transaction

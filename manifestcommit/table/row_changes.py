@@ -10,6 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from ..errors import UsageError
 from ..log.table_context import TableContext
 from ..rows import clauses as rules
@@ -41,26 +43,13 @@ class RowChanges:
     _ctx: TableContext
     _storage_options: StorageOptions
 
-    def _declared(
-        self,
-        key: str | None,
-        fingerprint: str | None,
-        reason: str | None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        *,
-        publish: bool = True,
-    ) -> Declared:
+    def _declared(self, given: Declared, *, publish: bool) -> Declared:
         """What a row change is declared with, and who commits it."""
-        if not publish and reason is not None:
-            raise UsageError(
-                "of what is staged (publish=False), a message is recorded instead; "
-                "nothing was done",
-                argument="reason",
-            )
-        what: Any = {"key": key, "fingerprint": fingerprint, "reason": reason}
+        if not publish and given.reason is not None:
+            why = "of what is staged (publish=False), a message is recorded instead"
+            raise UsageError(f"{why}; nothing was done", argument="reason")
         hold = None if publish else RowChange.make_durable
-        return Declared(**what, watermarks=watermarks, based_on=based_on, hold=hold)
+        return msgspec.structs.replace(given, hold=hold)
 
     @checked(where=condition, reason=optional(REASON))
     def delete(
@@ -110,7 +99,8 @@ class RowChanges:
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, None, based_on)
+        declared = self._declared(given, publish=publish)
         choice = self._choice(spark)
         return delete_where(self._ctx, where, choice, declared, dry_run=dry_run)
 
@@ -158,7 +148,8 @@ class RowChanges:
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
-        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, None, based_on)
+        declared = self._declared(given, publish=publish)
         return update_where(self._ctx, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -258,7 +249,8 @@ class RowChanges:
         Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
         is_spark = validation.is_spark_dataframe(source)
-        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(given, publish=publish)
         clauses = rules.Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
@@ -324,7 +316,8 @@ class RowChanges:
         spark = spark or (data.sparkSession if validation.is_spark_dataframe(data) else None)
         check_meaning("where", [where], spark)
         new, choice = self._new_rows(data), self._choice(spark)
-        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(given, publish=publish)
         how = {"merge_schema": merge_schema, "dry_run": dry_run}
         return overwrite_where(self._ctx, new, where, choice, declared, **how)
 
