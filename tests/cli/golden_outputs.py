@@ -77,10 +77,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "adopt": [([], ())],
     "load": [(["memory://landing-of-nothing"], ())],
     "follow": [(["memory://landing-of-nothing", "--every", "soon"], ())],
-    "export": [
-        (["--to", "iceberg,delta"], ()),
-        (["--to", "hudi"], ()),
-    ],
+    "export": [(["--to", "iceberg,delta"], ()), (["--to", "hudi"], ())],
     "create-table-sql": [(["lake.flights"], ())],
     "clone": [(["memory://copy", "--dry-run"], ())],
     "tables": [([], ()), (["--namespace", "none"], ()), (["--namespace", "a..b", "--json"], ())],
