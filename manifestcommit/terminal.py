@@ -127,6 +127,8 @@ def _cell(value: Any) -> str:
 
 def text_width(text: str) -> int:
     """How many places of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     narrow = [each for each in text if unicodedata.east_asian_width(each) not in "WF"]
     return 2 * wide + sum(not unicodedata.combining(each) for each in narrow)

@@ -111,18 +111,18 @@ def is_for_spark(condition: Any) -> bool:
 
 
 def predicate_of(
-    name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
+    condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
 ) -> Predicate | None:
     """What planning may take from the condition; None: all rows. UsageError where it is none over
     this snapshot's columns. [RD6]"""
     if condition is None:
         return None
     if isinstance(condition, pc.Expression):
-        return understand(condition, snapshot.schema, name).predicate
-    check_meaning(name, [condition], spark)
+        return understand(condition, snapshot.schema, "filter").predicate
+    check_meaning("filter", [condition], spark)
     from ..spark.conditions import understand as by_spark
 
-    return by_spark(session(spark), condition, snapshot.schema, name).predicate
+    return by_spark(session(spark), condition, snapshot.schema, "filter").predicate
 
 
 def session(spark: SparkSession | None) -> SparkSession:
@@ -230,7 +230,7 @@ class TableReads:
         snapshot = self.snapshot(version, as_of, tag)
         filter, predicate = without_spark("filter", filter, snapshot, env=self._ctx.env)
         if is_for_spark(filter):
-            predicate = predicate_of("filter", filter, snapshot)
+            predicate = predicate_of(filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
         return planning.describe_files(entries, snapshot)
 
@@ -809,7 +809,7 @@ class TableReads:
         filter: Condition | None,
         spark: SparkSession | None,
     ) -> DataFrame:
-        predicate = predicate_of("filter", filter, snapshot, spark)
+        predicate = predicate_of(filter, snapshot, spark)
         from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)

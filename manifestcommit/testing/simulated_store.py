@@ -50,11 +50,9 @@ class Space:
     whether listings contain creation times, or else ETags, as what is got does; watcher: called for
     each effect when it happens."""
 
-    def __init__(
-        self, scheduler: Scheduler, trace: Trace, objects: dict[str, _Stored] | None = None
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
         self.scheduler, self.trace = scheduler, trace
-        self.objects = dict(objects or {})
+        self.objects: dict[str, _Stored] = {}
         self.tells_times = True
         self.watcher = Watcher()
         self.faulty = scheduler.choices.weather((0.0, 0.0, 0.01, 0.05, 0.15))
