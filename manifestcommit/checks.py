@@ -24,15 +24,8 @@ from .errors import UsageError
 from .runtime import validation
 from .runtime.validation import checked, optional, text, whole
 
-__all__ = [
-    "Check",
-    "expect",
-    "expect_fresh",
-    "expect_rows",
-    "expect_unique",
-    "expect_values_in",
-    "on_table",
-]
+__all__ = ["Check", "expect", "expect_fresh", "expect_rows", "expect_unique"]
+__all__ += ["expect_values_in", "on_table"]
 
 _COLUMN = text("the name of a column", "'loaded_at'")
 

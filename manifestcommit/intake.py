@@ -450,18 +450,16 @@ def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> Lis
         by = _partition_by(metadata, files, schema)
         for path, file, ids in zip(paths, files, held, strict=True):
             _check_values(f"{store.url}/{path}", metadata, file, schema, ids.union(by))
-        chosen = tuple(
-            ListedFile(
-                path=path,
-                partition=_values(metadata, file, schema, by),
-                rewrite=path in renamed,
-                bytes=file.file_size_in_bytes,
-            )
-            for path, file in zip(paths, files, strict=True)
-        )
+        chosen = []
+        for path, file in zip(paths, files, strict=True):
+            of, size = _values(metadata, file, schema, by), file.file_size_in_bytes
+            listed = ListedFile(path=path, partition=of, rewrite=path in renamed, bytes=size)
+            chosen.append(listed)
     version = _iceberg_in_words(metadata.current_snapshot_id)
     named = partial(by_ids, fields=fields, mapping=mapping)
-    return ListedTable(schema=schema, partition_by=by, files=chosen, version=version, named=named)
+    return ListedTable(
+        schema=schema, partition_by=by, files=tuple(chosen), version=version, named=named
+    )
 
 
 def iceberg_version(store: Store, document: str | None) -> str | None:

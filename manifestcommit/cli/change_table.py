@@ -284,16 +284,12 @@ def _effects(head: Head, back: Rollback) -> dict[str, Any]:
     before, after, taken = head.snapshot.watermarks, back.target.watermarks, back.taken
     both = [(name, before.get(name), after.get(name)) for name in sorted(before | after)]
     moved = {name: {"from": was, "to": now} for name, was, now in both if was != now}
-    removed = {"removed_files": taken.files, "removed_rows": taken.rows}
-    return {
-        "restored": back.target.version,
-        "versions_undone": head.version - back.target.version,
-        **_of(back.given, "files", "rows", "bytes"),
-        **removed,
-        "removed_bytes": taken.bytes,
-        "dropped_keys": sorted(back.dropped),
-        "watermarks": moved,
-    }
+    restored = back.target.version
+    document: dict[str, Any] = {"restored": restored, "versions_undone": head.version - restored}
+    document |= _of(back.given, "files", "rows", "bytes")
+    document |= {"removed_files": taken.files, "removed_rows": taken.rows}
+    document |= {"removed_bytes": taken.bytes, "dropped_keys": sorted(back.dropped)}
+    return {**document, "watermarks": moved}
 
 
 def _plan_together(options: Options, targets: Mapping[str, int | str]) -> Plan:

@@ -61,10 +61,7 @@ FEATURES: dict[Name, Feature] = {
         "call mc.register(spark) once for each session",
     ),
     "queries": Feature(
-        "queries of tables by `mc.sql`",
-        OLDEST,
-        "use spark.sql over the names of mc.attach",
-        connect=(4, 0),
+        "queries of tables by `mc.sql`", OLDEST, "use spark.sql over the names of mc.attach", (4, 0)
     ),
     "variant": Feature(
         "columns of the type variant", (4, 0), "keep the JSON text in a column of the type string"

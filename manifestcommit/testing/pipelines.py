@@ -109,15 +109,13 @@ def simulate(
     finally:
         _running.clear()
     failure = world.scheduler.failure
+    names = [map(object_names.parse_version, space.objects) for space in world.tables.values()]
     run = Run(
         seed=seed,
         violation=None if failure is None else text_of(failure),
         choices=world.scheduler.choices.taken,
         trace=world.trace.text(),
-        versions=sum(
-            max((object_names.parse_version(name) or 0 for name in space.objects), default=0)
-            for space in world.tables.values()
-        ),
+        versions=sum(max((each or 0 for each in found), default=0) for found in names),
         steps=world.scheduler.steps,
     )
     if failure is not None:
