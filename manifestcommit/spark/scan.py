@@ -323,9 +323,10 @@ def _native_base(spark: SparkSession, root_url: str, files: Files, schema: Schem
 
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
-    has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
-    options = sink_log.SCAN_OPTIONS | (sink_log.TWO_ZEROS if has_floats else {})
-    return options | ({} if trust_footers else sink_log.UNPRUNED)
+    if not any(field.type in FLOATS for _, field in walk(schema.fields)):
+        return sink_log.SCAN_OPTIONS
+    unpruned = {} if trust_footers else sink_log.UNPRUNED
+    return sink_log.SCAN_OPTIONS | sink_log.TWO_ZEROS | unpruned
 
 
 def _scan(

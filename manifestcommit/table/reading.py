@@ -813,8 +813,8 @@ class TableReads:
         from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)
-        which: Any = {"columns": columns, "filter": filter, "predicate": predicate}
-        which["storage_options"] = self._storage_options
+        which: Any = {"columns": chosen(snapshot, columns), "filter": filter}
+        which |= {"predicate": predicate, "storage_options": self._storage_options}
         return read_snapshot(session(spark), self.url, snapshot, entries, **which)
 
     def _through_spark(
