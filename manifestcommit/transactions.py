@@ -393,10 +393,9 @@ class Transaction:
 
         Its methods are those of `Table`: `delete`, `update`, `merge` and `overwrite_where`. They
         look at the table's newest version, not at what this transaction writes, and commit nothing:
-        the transaction does. Rows and values that come from another
-        version need `based_on`, or `read`. A transaction allows one change of each
-        table, by one call of these methods or by writes of its job. With `recoverable`, a rerun
-        looks at the rows again.
+        the transaction does. Rows and values that come from another version need `based_on`, or
+        `read`. A transaction allows one change of each table, by one call of these methods or by
+        writes of its job. With `recoverable`, a rerun looks at the rows again.
 
         Args:
             table: as for `tx[table]`.

@@ -57,8 +57,7 @@ class Operation(
         advances: source -> its start and end; twice the same: the source begins there.
         rewinds: source -> the position to which it is set back.
         restores: the version to which it rolls back; None: it is no rollback.
-        constrains: constraint -> the partition of which it refuses all items; empty: it is
-            dropped.
+        constrains: constraint -> the partition of which it refuses all items; empty: it is dropped.
         forgets: the keys that may be forgotten, or "*" for any.
         fence: the fence of the reported version; None: it moves none.
         gives_up: the job that it aborts, or "*" for any.
@@ -66,8 +65,7 @@ class Operation(
         items: of a read, what it showed; None: it did not look.
         watermarks: of a read, source -> position; None: it did not look.
         origins: of a read, source -> where it began; None: it did not look.
-        constraints: of a read, constraint -> the partition that it refuses; None: it did not
-            look.
+        constraints: of a read, constraint -> the partition that it refuses; None: it did not look.
         keys: of a read, key -> the version that it says recorded it, None: none did; only these
             were looked up.
         table: the id of the table, if several were at the path one after another.
