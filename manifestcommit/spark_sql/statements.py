@@ -168,6 +168,13 @@ class Scanner:
         self.expect_end()
         return found
 
+    def inside(self) -> str:
+        """The text in parentheses."""
+        self.expect("(")
+        found = self.until()
+        self.expect(")")
+        return found
+
     def column(self) -> str:
         """A name of one part."""
         if self.is_over:
@@ -594,25 +601,20 @@ def parse(text: str) -> Statement:
     first = scanner.next_word()
     if first in _KNOWN:
         return _KNOWN[first](scanner)
-    if first in ("SELECT", "VALUES", "FROM", "("):
-        return _select(scanner)
     instead = _ELSEWHERE.get(first, "spark.sql, if Spark is meant to do it")
     raise refusal(f"{first or text[:20]!r} begins no statement that is understood", instead)
 
 
-def _select(scanner: Scanner) -> Select:
-    query = scanner.rest()
+def _select(scanner: Scanner, ctes: str = "") -> Statement:
+    query = f"{ctes} {scanner.rest()}".strip()
     parse_query(query)
     return Select(query=query)
 
 
 def _with(scanner: Scanner) -> Statement:
     ctes = scanner.until("SELECT", "INSERT", "FROM", "VALUES")
-    if scanner.next_word() == "INSERT":
-        return _insert(scanner, ctes)
-    query = ctes + " " + scanner.rest()
-    parse_query(query)
-    return Select(query=query)
+    read = _insert if scanner.next_word() == "INSERT" else _select
+    return read(scanner, ctes)
 
 
 def _insert(scanner: Scanner, ctes: str = "") -> Statement:
@@ -651,10 +653,8 @@ def _delete(scanner: Scanner) -> Statement:
     scanner.instead = "mc.Table(path).delete(where), or its merge for conditions on other tables"
     scanner.expect("DELETE", "FROM")
     target, sides = _target(scanner, "WHERE")
-    where = scanner.rest() if scanner.take("WHERE") else None
-    scanner.expect_end()
-    where = "true" if where is None else requalified(where, sides, scanner.instead)
-    return Call(target=target, method="delete", arguments=(where,))
+    where = _where_clause(scanner, sides)
+    return Call(target=target, method="delete", arguments=("true" if where is None else where,))
 
 
 def _update(scanner: Scanner) -> Statement:
@@ -663,11 +663,15 @@ def _update(scanner: Scanner) -> Statement:
     target, sides = _target(scanner, "SET")
     scanner.expect("SET")
     values = _assignments(scanner, sides, "WHERE")
-    where = None
-    if scanner.take("WHERE"):
-        where = requalified(scanner.rest(), sides, scanner.instead)
-    scanner.expect_end()
+    where = _where_clause(scanner, sides)
     return Call(target=target, method="update", arguments=(dict(values), where))
+
+
+def _where_clause(scanner: Scanner, sides: dict[str, str]) -> str | None:
+    """The condition at the end of a statement; None: there is none."""
+    where = scanner.rest() if scanner.take("WHERE") else None
+    scanner.expect_end()
+    return None if where is None else requalified(where, sides, scanner.instead)
 
 
 def _target(scanner: Scanner, end: str) -> tuple[Name, dict[str, str]]:
@@ -738,9 +742,7 @@ def _merge(scanner: Scanner) -> Statement:
 def _merge_source(scanner: Scanner) -> tuple[str, str]:
     """The query of a merge's source, and its name in the statement."""
     if scanner.next_word() == "(":
-        scanner.expect("(")
-        query = scanner.until()
-        scanner.expect(")")
+        query = scanner.inside()
         parse_query(query)
         scanner.take("AS")
         return query, scanner.column()
@@ -876,10 +878,7 @@ def _constrained(scanner: Scanner) -> tuple[str, str]:
     """`name CHECK (condition)`"""
     name = scanner.column()
     scanner.expect("CHECK")
-    scanner.expect("(")
-    condition = scanner.until()
-    scanner.expect(")")
-    return name, condition
+    return name, scanner.inside()
 
 
 def _properties(scanner: Scanner) -> dict[str, str | None]:
@@ -901,3 +900,4 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
 
 _KNOWN: dict[str, Callable[[Any], Statement]] = {"ALTER": _alter, "DELETE": _delete}
 _KNOWN |= {"INSERT": _insert, "MERGE": _merge, "UPDATE": _update, "WITH": _with}
+_KNOWN |= dict.fromkeys(("SELECT", "VALUES", "FROM", "("), _select)

@@ -582,13 +582,9 @@ def _overwrite_option(
     if text is not None and not overwrite:
         says = 'option("overwrite", ...) says what mode("overwrite") replaces'
         raise UsageError(f'{says}; with mode("append") leave it out')
-    match text and text.strip().lower():
-        case None | "":
-            return None
-        case "dynamic":
-            return "dynamic"
-        case "all":
-            return "all"
+    word: Any = (text or "").strip().lower()
+    if word in ("", "dynamic", "all"):
+        return word or None
     form = 'all, dynamic or a JSON object such as {"day": "2013-01-01"}'
     values = _json("overwrite", text or "", form)
     if not isinstance(values, dict):
