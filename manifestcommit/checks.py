@@ -21,27 +21,11 @@ import pyarrow.compute as pc
 
 from .display import counted
 from .errors import UsageError
-from .runtime.validation import (
-    age,
-    checked,
-    function,
-    names,
-    optional,
-    parse_age,
-    root,
-    text,
-    whole,
-)
+from .runtime import validation
+from .runtime.validation import checked, optional, text, whole
 
-__all__ = [
-    "Check",
-    "expect",
-    "expect_fresh",
-    "expect_rows",
-    "expect_unique",
-    "expect_values_in",
-    "on_table",
-]
+__all__ = ["Check", "expect", "expect_fresh", "expect_rows", "expect_unique"]
+__all__ += ["expect_values_in", "on_table"]
 
 _COLUMN = text("the name of a column", "'loaded_at'")
 
@@ -89,7 +73,7 @@ def expect(condition: str) -> Check:
     )
 
 
-@checked(columns=names)
+@checked(columns=validation.names)
 def expect_unique(columns: list[str] | str) -> Check:
     """Expect no two rows of the table to have the same values in some columns.
 
@@ -146,7 +130,7 @@ def expect_rows(*, at_least: int | None = None, at_most: int | None = None) -> C
     return Check(name=f"expect_rows({said})", reads_table=False, run=run)
 
 
-@checked(column=_COLUMN, within=age)
+@checked(column=_COLUMN, within=validation.age)
 def expect_fresh(column: str, within: str | dt.timedelta) -> Check:
     """Expect the newest time among the rows that the job adds to be at most so long ago.
 
@@ -168,7 +152,7 @@ def expect_fresh(column: str, within: str | dt.timedelta) -> Check:
 
     Spec: CK6.
     """
-    most_us = int(parse_age(within, "within") * 1_000_000)
+    most_us = int(validation.parse_age(within, "within") * 1_000_000)
     return Check(
         name=f"expect_fresh({column}, within={within})",
         reads_table=False,
@@ -176,7 +160,7 @@ def expect_fresh(column: str, within: str | dt.timedelta) -> Check:
     )
 
 
-@checked(table=root, column=_COLUMN, of=optional(_COLUMN))
+@checked(table=validation.root, column=_COLUMN, of=optional(_COLUMN))
 def expect_values_in(table: str, column: str, of: str | None = None) -> Check:
     """Expect each value of a column, in the rows that the job adds, to be in another table.
 
@@ -211,7 +195,7 @@ def expect_values_in(table: str, column: str, of: str | None = None) -> Check:
     )
 
 
-@checked(check=function)
+@checked(check=validation.function)
 def on_table(check: Callable[[Any], Any]) -> Check:
     """Make a check of a callable that looks at the whole table, as it would be with the job.
 

@@ -25,10 +25,8 @@ def counted(count: int, noun: str) -> str:
 
 def visible(text: str) -> str:
     """The text with everything escaped that a terminal would obey instead of showing it."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in text
-    )
+    escaped = (each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(escaped)
 
 
 def size_text(size_bytes: float) -> str:
@@ -46,11 +44,8 @@ def size_text(size_bytes: float) -> str:
 def age(seconds: float) -> str:
     """An age in its two largest units: `3 d 4 h`, `5 m 12 s`, `8 s`."""
     whole = max(0, int(seconds))
-    for unit, length, smaller, name in (
-        ("d", 86_400, 3_600, "h"),
-        ("h", 3_600, 60, "m"),
-        ("m", 60, 1, "s"),
-    ):
+    units = ("d", 86_400, 3_600, "h"), ("h", 3_600, 60, "m"), ("m", 60, 1, "s")
+    for unit, length, smaller, name in units:
         if whole >= length:
             return f"{whole // length} {unit} {whole % length // smaller} {name}"
     return f"{whole} s"
@@ -95,11 +90,9 @@ class ReprMixin:
 
     def __repr__(self) -> str:
         assert isinstance(self, msgspec.Struct)
-        members = [
-            (field.name, member)
-            for field in msgspec.structs.fields(self)
-            if (member := getattr(self, field.name)) != field.default
-        ]
+        fields = msgspec.structs.fields(self)
+        known = [(field.name, getattr(self, field.name), field.default) for field in fields]
+        members = [(name, value) for name, value, default in known if value != default]
         members.sort(key=lambda member: len(_short(member[1])) > 20)
         return line(type(self).__name__, members)
 

@@ -52,9 +52,7 @@ class CommitConflictError(ManifestCommitError):
 
     def __init__(self, message: str, *, rule: str, mine: str, winner: str) -> None:
         super().__init__(message)
-        self.rule = rule
-        self.mine = mine
-        self.winner = winner
+        self.rule, self.mine, self.winner = rule, mine, winner
 
 
 class WatermarkError(ManifestCommitError):
@@ -76,10 +74,7 @@ class WatermarkError(ManifestCommitError):
         self, message: str, *, source: str, have: Any, want: Any, all_covered: bool = False
     ) -> None:
         super().__init__(message)
-        self.source = source
-        self.have = have
-        self.want = want
-        self.all_covered = all_covered
+        self.source, self.have, self.want, self.all_covered = source, have, want, all_covered
 
 
 class WatermarkGapError(WatermarkError):
@@ -162,9 +157,7 @@ class ConstraintError(ManifestCommitError):
         examples: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.constraint = constraint
-        self.violations = violations
-        self.examples = examples
+        self.constraint, self.violations, self.examples = constraint, violations, examples
 
 
 class CheckFailedError(ManifestCommitError):

@@ -30,22 +30,8 @@ import pyarrow as pa
 from .errors import ManifestCommitError, NotATableError, UnsupportedTypeError, UsageError
 from .export.delta_export import is_of_table
 from .files.foreign_file import opened
-from .format.fields import (
-    PRIMITIVES,
-    ArrayType,
-    Field,
-    FieldType,
-    MapType,
-    Schema,
-    StructType,
-    WireValue,
-    check_schema,
-    from_spark,
-    members,
-    show_path,
-    type_text,
-    walk,
-)
+from .format import fields as schemas
+from .format.fields import ArrayType, Field, FieldType, MapType, Schema, StructType, WireValue
 from .format.partitioning import check_partition_by
 from .format.transforms import FUNCTIONS, MAX_WIDTH, Transform, partition_fields, spelled
 from .format.values import arrow_type, field_id, from_array, inner_fields
@@ -84,9 +70,8 @@ def _installed(name: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UsageError(
-            f"the package {name} is missing, which reads the other format: {install(extra)}"
-        ) from error
+        missing = f"the package {name} is missing, which reads the other format"
+        raise UsageError(f"{missing}: {install(extra)}") from error
 
 
 @contextmanager
@@ -100,9 +85,8 @@ def parsed(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UsageError(
-            f"{what} cannot be read: {type(error).__name__}: {error}. Nothing was adopted"
-        ) from error
+        why = f"{what} cannot be read: {type(error).__name__}: {error}"
+        raise UsageError(f"{why}. Nothing was adopted") from error
 
 
 # Names -> the id, and the same for the members: how files without ids are read.
@@ -128,9 +112,7 @@ def as_stored(
     """The schema with the names that the files have for its columns. UsageError if two files call a
     column differently, or one name means two columns; with `rewrite` the columns have the names of
     the table then, and `renamed` has the files with others. One request for each file. [AF4]
-
-    mapping: for files without field ids; empty: there is none, and such a file is refused.
-    """
+    mapping: for files without field ids; empty: there is none, and such a file is refused."""
     try:
         return _Files(ctx, fields, mapping, {}).read(paths)
     except _NamedOtherwiseError:
@@ -170,7 +152,7 @@ class _Files:
         names, others = self._names, self._others
         stored = tuple(_stored(field, names.get(field.id), names, others) for field in self._fields)
         schema = Schema(fields=stored)
-        check_schema(schema)
+        schemas.check_schema(schema)
         return Stored(schema, tuple(held), frozenset(renamed))
 
     def _takes(self, file: str, columns: pa.Schema) -> bool:
@@ -230,10 +212,8 @@ def _stored(
         used = lower.keys() | {each.lower() for each in names.values()}
         name = field.name if field.name.lower() not in used else f"{field.name}-{field.id}"
     elif (file := lower.get(name.lower())) is not None:
-        raise _refused(
-            f"{file} has a column {name!r} that was dropped, and other files have a new column "
-            "of this name"
-        )
+        what = f"{file} has a column {name!r} that was dropped"
+        raise _refused(f"{what}, and other files have a new column of this name")
     return field if name == field.name else msgspec.structs.replace(field, physical=name)
 
 
@@ -275,7 +255,7 @@ def _all_ids(columns: Iterable[pa.Field], mapping: NameMapping) -> Iterator[int]
 
 def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMapping | None) -> None:
     """UsageError if a member has another name in the file than in the table, or another id."""
-    inner = {member.name: member for member in members(field.type)}
+    inner = {member.name: member for member in schemas.members(field.type)}
     is_struct = isinstance(field.type, StructType)
     for at, child in enumerate(inner_fields(column.type)):
         member = inner.get(child.name) if is_struct else list(inner.values())[at]
@@ -290,6 +270,11 @@ def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMappi
             )
         if member is not None:
             _check_members(file, child, member, below)
+
+
+def _left(what: str, first: str = "") -> UsageError:
+    """The error for a table that cannot be adopted as it is. first: another way out."""
+    return UsageError(f"{what} Nothing was adopted; {first}write the rows to a new table")
 
 
 def _without_ids(what: str) -> UsageError:
@@ -320,9 +305,7 @@ _MAPPED = "delta.columnMapping."
 
 def delta_table(ctx: TableContext, known: Schema | None) -> ListedTable:
     """What the newest version has; UsageError for what this library cannot read as it is. [AF4]
-
-    known: the columns of a table whose adoption was not completed; they keep their ids.
-    """
+    known: the columns of a table whose adoption was not completed; they keep their ids."""
     reader = deltalake()
     with tempfile.TemporaryDirectory(prefix="manifestcommit-") as folder:
         _copy_log(ctx, Path(folder))
@@ -333,23 +316,17 @@ def delta_table(ctx: TableContext, known: Schema | None) -> ListedTable:
             metadata, protocol = table.metadata(), table.protocol()
             version = table.version()
     _check_features(ctx, protocol.reader_features or [], metadata.configuration)
-    schema = _schema(struct, known, ctx.new_field_id)
-    names = list(metadata.partition_columns)
+    schema, names = _schema(struct, known, ctx.new_field_id), list(metadata.partition_columns)
     try:
         by = check_partition_by(schema, names)
     except UsageError as error:
-        raise UsageError(
-            f"{ctx.store.url} is partitioned by a column that cannot partition a table here: "
-            f"{error} Nothing was adopted; write the rows to a new table"
-        ) from None
+        what = f"{ctx.store.url} is partitioned by a column that cannot partition a table here"
+        raise _left(f"{what}: {error}") from None
     with parsed(f"the files in the Delta log {ctx.store.url}/{_LOG}"):
         files = _files(ctx, actions, schema, by, names)
+    checks, words = _checks(metadata.configuration), _delta_in_words(version)
     return ListedTable(
-        schema=schema,
-        partition_by=by,
-        files=files,
-        version=_delta_in_words(version),
-        constraints=_checks(metadata.configuration),
+        schema=schema, partition_by=by, files=files, version=words, constraints=checks
     )
 
 
@@ -382,44 +359,34 @@ def _copy_log(ctx: TableContext, folder: Path) -> None:
 
 def _checks(configuration: Mapping[str, str | None]) -> dict[str, str]:
     """The CHECK constraints. A null result violates one in Delta, and keeps one here. [CK1]"""
-    prefix = "delta.constraints."
-    return {
-        key.removeprefix(prefix): f"({text}) IS TRUE"
-        for key, text in configuration.items()
-        if key.startswith(prefix)
-    }
+    prefix, known = "delta.constraints.", configuration.items()
+    found = [(key.removeprefix(prefix), text) for key, text in known if key.startswith(prefix)]
+    return {name: f"({text}) IS TRUE" for name, text in found}
 
 
 def _check_features(
     ctx: TableContext, features: list[str], configuration: Mapping[str, str | None]
 ) -> None:
     if unknown := sorted(set(features) - _READ):
-        raise UsageError(
-            f"{ctx.store.url}: its Delta log requires {', '.join(unknown)}, which a table here "
-            "cannot express: with deletion vectors, for one, files hold rows that are deleted. "
-            "Nothing was adopted; drop the feature there first, or write the rows to a new table"
-        )
+        what = f"its Delta log requires {', '.join(unknown)}, which a table here cannot express"
+        why = "with deletion vectors, for one, files hold rows that are deleted."
+        raise _left(f"{ctx.store.url}: {what}: {why}", "drop the feature there first, or ")
     if configuration.get(f"{_MAPPED}mode") == "id":
-        raise UsageError(
-            f"{ctx.store.url}: its Delta log maps columns by ids, whatever files call them. "
-            "Nothing was adopted; write the rows to a new table"
-        )
+        what = "its Delta log maps columns by ids, whatever files call them."
+        raise _left(f"{ctx.store.url}: {what}")
 
 
 def _schema(struct: dict[str, Any], known: Schema | None, new_id: Callable[[], int]) -> Schema:
     """The columns, with the ids and the names in files of a column mapping."""
-    given = from_spark(struct, new_id).fields
-    for path, each in walk(given):
+    given = schemas.from_spark(struct, new_id).fields
+    for path, each in schemas.walk(given):
         if len(path) > 1 and _physical(each) != each.name:
-            raise UsageError(
-                f"the member {show_path(path)} has another name in the files. Nothing was adopted; "
-                "write the rows to a new table"
-            )
+            raise _left(f"the member {schemas.show_path(path)} has another name in the files.")
     fields = tuple(map(_mapped, given))
     schema = Schema(fields=fields)
     if known is not None and [field.name for field in known.fields] == [f.name for f in fields]:
         return known
-    check_schema(schema)
+    schemas.check_schema(schema)
     return schema
 
 
@@ -445,20 +412,15 @@ def _files(
     columns = []
     for id, name in zip(by, names, strict=True):
         field = fields[id]
-        found = next(
-            actions.column(each)
-            for each in (f"partition.{name}", f"partition.{field.file_name}")
-            if each in actions.column_names
-        )
+        called = (f"partition.{name}", f"partition.{field.file_name}")
+        found = next(actions.column(each) for each in called if each in actions.column_names)
         columns.append(from_array(found.combine_chunks(), field.type))
     values = zip(*columns, strict=True) if columns else [()] * actions.num_rows
     made = []
     for path, partition in zip(actions.column("path").to_pylist(), values, strict=True):
         if "://" in path or path.startswith("/"):
-            raise UsageError(
-                f"{ctx.store.url}: its Delta log lists {path!r}, which is outside of the "
-                "table. Nothing was adopted; write the rows to a new table"
-            )
+            what = f"its Delta log lists {path!r}, which is outside of the table."
+            raise _left(f"{ctx.store.url}: {what}")
         made.append(ListedFile(path=unquote(path), partition=tuple(partition)))
     return tuple(made)
 
@@ -468,15 +430,13 @@ _HINT = f"{_FOLDER}version-hint.text"
 _DOCUMENT = re.compile(r"(?:[^/]+/)*[^/]+\.metadata\.json")
 _MOST_BYTES = 256 << 20
 # int is integer, which comes after byte and short.
-_TYPES = {each.iceberg: name for name, each in PRIMITIVES.items() if each.iceberg}
+_TYPES = {each.iceberg: name for name, each in schemas.PRIMITIVES.items() if each.iceberg}
 
 
 def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> ListedTable:
     """What the current snapshot has; UsageError for what this library cannot read as it is. [AF4]
-
     document: the metadata document, a path or URL below the table; None: the one that the version
-    hint names; rewrite: files that name columns otherwise than the table are to be rewritten.
-    """
+    hint names; rewrite: files that name columns otherwise than the table are to be rewritten."""
     store = ctx.store
     name = _hinted(store) if document is None else _inside(store, document)
     with parsed(f"the Iceberg table of the document {store.url}/{name}"):
@@ -490,22 +450,15 @@ def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> Lis
         by = _partition_by(metadata, files, schema)
         for path, file, ids in zip(paths, files, held, strict=True):
             _check_values(f"{store.url}/{path}", metadata, file, schema, ids.union(by))
-        chosen = tuple(
-            ListedFile(
-                path=path,
-                partition=_values(metadata, file, schema, by),
-                rewrite=path in renamed,
-                bytes=file.file_size_in_bytes,
-            )
-            for path, file in zip(paths, files, strict=True)
-        )
+        chosen = []
+        for path, file in zip(paths, files, strict=True):
+            of, size = _values(metadata, file, schema, by), file.file_size_in_bytes
+            listed = ListedFile(path=path, partition=of, rewrite=path in renamed, bytes=size)
+            chosen.append(listed)
     version = _iceberg_in_words(metadata.current_snapshot_id)
+    named = partial(by_ids, fields=fields, mapping=mapping)
     return ListedTable(
-        schema=schema,
-        partition_by=by,
-        files=chosen,
-        version=version,
-        named=partial(by_ids, fields=fields, mapping=mapping),
+        schema=schema, partition_by=by, files=tuple(chosen), version=version, named=named
     )
 
 
@@ -547,9 +500,8 @@ def _hinted(store: Store) -> str:
     except FileNotFoundError:
         names = [info.name for info in store.list(_FOLDER) if _DOCUMENT.fullmatch(info.name)]
         if not names:
-            raise NotATableError(
-                f"{store.url} holds no Iceberg table: there is no {_FOLDER}*.metadata.json"
-            ) from None
+            none = f"there is no {_FOLDER}*.metadata.json"
+            raise NotATableError(f"{store.url} holds no Iceberg table: {none}") from None
         raise UsageError(
             f"{store.url} has no {_HINT}: only its catalog knows which document is current. Give "
             f"that document, such as from_={store.url + '/' + max(names)!r}"
@@ -577,10 +529,8 @@ def _inside(store: Store, location: str) -> str:
     """The name below the table of what a document names; UsageError if it lies elsewhere."""
     root, given = _plain(store.url), _plain(location)
     if not given.startswith(f"{root}/"):
-        raise UsageError(
-            f"{location!r} is outside of {store.url}: only a table whose files all lie below its "
-            "path can be adopted. Nothing was adopted; write the rows to a new table"
-        )
+        why = "only a table whose files all lie below its path can be adopted."
+        raise _left(f"{location!r} is outside of {store.url}: {why}")
     return given[len(root) + 1 :]
 
 
@@ -604,21 +554,15 @@ def _live(store: Store, metadata: Any) -> list[Any]:
         for manifest in snapshot.manifests(io):
             for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
                 if entry.data_file.content != files.DataFileContent.DATA:
-                    raise UsageError(
-                        f"{store.url}: its current snapshot has delete files, so that data files "
-                        "hold rows that are deleted. Nothing was adopted; compact it first, as by "
-                        "rewrite_data_files, or write the rows to a new table"
-                    )
+                    what = "its current snapshot has delete files, so that data files hold rows"
+                    first = "compact it first, as by rewrite_data_files, or "
+                    raise _left(f"{store.url}: {what} that are deleted.", first)
                 if entry.data_file.file_format != files.FileFormat.PARQUET:
-                    raise UsageError(
-                        f"{entry.data_file.file_path} is no Parquet file. Nothing was adopted; "
-                        "write the rows to a new table"
-                    )
+                    raise _left(f"{entry.data_file.file_path} is no Parquet file.")
                 found.append(entry.data_file)
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{store.url}: {error} is listed and not there. Nothing was adopted"
-        ) from None
+        gone = f"{store.url}: {error} is listed and not there"
+        raise UsageError(f"{gone}. Nothing was adopted") from None
     return found
 
 
@@ -673,16 +617,14 @@ def _type(kind: Any, of: str) -> FieldType:
         return ArrayType(element=element)
     if isinstance(kind, types.MapType):
         key = Field(id=kind.key_id, name="key", type=_type(kind.key_type, of), nullable=False)
-        return MapType(
-            key=key, value=Field(id=kind.value_id, name="value", type=_type(kind.value_type, of))
-        )
+        value = Field(id=kind.value_id, name="value", type=_type(kind.value_type, of))
+        return MapType(key=key, value=value)
     if isinstance(kind, types.DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     if str(kind) not in _TYPES:
-        raise UnsupportedTypeError(
-            f"column {of!r} has the type {kind}, which a table here cannot have. Nothing was "
-            "adopted; write the rows to a new table without it"
-        )
+        what = f"column {of!r} has the type {kind}, which a table here cannot have"
+        without = "Nothing was adopted; write the rows to a new table without it"
+        raise UnsupportedTypeError(f"{what}. {without}")
     return _TYPES[str(kind)]
 
 
@@ -700,20 +642,18 @@ def _mapping(properties: Mapping[str, str]) -> NameMapping:
 
 
 def _names(mapped: Iterable[Any]) -> NameMapping:
-    return {
-        name: (int(each.get("field-id") or 0), _names(each.get("fields") or ()))
-        for each in mapped
-        for name in each["names"]
-    }
+    found: dict[str, tuple[int, NameMapping]] = {}
+    for each in mapped:
+        known = int(each.get("field-id") or 0), _names(each.get("fields") or ())
+        found |= dict.fromkeys(each["names"], known)
+    return found
 
 
 def _partition_by(metadata: Any, files: list[Any], schema: Schema) -> tuple[int, ...]:
     """The partition columns: identities and transforms of all files, as far as columns here can
     have them and their folders different names. [AF4]"""
-    specs = [
-        _parts(metadata, spec_id)
-        for spec_id in sorted({file.spec_id for file in files} or {metadata.default_spec_id})
-    ]
+    ids = {file.spec_id for file in files} or {metadata.default_spec_id}
+    specs = [_parts(metadata, spec_id) for spec_id in sorted(ids)]
     by: tuple[int, ...] = ()
     for id in specs[-1]:
         wanted = (*by, id)
@@ -741,16 +681,17 @@ def _check_values(
     """UsageError if only the metadata holds a value that a column has in this file. there: the ids
     of columns that are in the file or partition the table. [AF4]"""
     at = _parts(metadata, file.spec_id)
-    for path, field in walk(schema.fields):
+    for path, field in schemas.walk(schema.fields):
         if field.id in at and field.id not in there and file.record_count:
             if file.partition[at[field.id]] is None:
                 continue
+            shown, kind = schemas.show_path(path), schemas.type_text(field.type)
             raise UsageError(
-                f"{file_name} does not hold the column {show_path(path)}: its value is only in "
-                "the Iceberg metadata, and a table here cannot be partitioned by it: it is a "
-                f"member, of a type that does not partition ({type_text(field.type)}), or not in "
-                "the partitioning of every file. Nothing was adopted; read the table with a "
-                "reader of Iceberg, and write its rows to a new table"
+                f"{file_name} does not hold the column {shown}: its value is only in the Iceberg "
+                "metadata, and a table here cannot be partitioned by it: it is a member, of a type "
+                f"that does not partition ({kind}), or not in the partitioning of every file. "
+                "Nothing was adopted; read the table with a reader of Iceberg, and write its rows "
+                "to a new table"
             )
 
 
@@ -763,16 +704,12 @@ def _values(metadata: Any, file: Any, schema: Schema, by: tuple[int, ...]) -> tu
 def _wire(value: Any, kind: FieldType) -> WireValue:
     """The wire value of one that pyiceberg has read: days and microseconds are numbers there."""
     target = arrow_type(kind)
-    if isinstance(value, int) and not isinstance(value, bool):
-        if pa.types.is_date(target):
-            array = pa.array([value], pa.int32()).cast(target)
-        elif pa.types.is_timestamp(target):
-            array = pa.array([value], pa.int64()).cast(target)
-        else:
-            array = pa.array([value], target)
-    else:
-        array = pa.array([value], target)
-    (wire,) = from_array(array, kind)
+    stored = target
+    if isinstance(value, int) and pa.types.is_date(target):
+        stored = pa.int32()
+    elif isinstance(value, int) and pa.types.is_timestamp(target):
+        stored = pa.int64()
+    (wire,) = from_array(pa.array([value], stored).cast(target), kind)
     return wire
 
 

@@ -18,41 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overloa
 import msgspec
 
 from . import telemetry as telemetry  # observes jobs
-from .commits.commit_loop import (
-    Committers,
-    check_based_on,
-    create_table,
-    first_schema,
-    load_conflict_inputs,
-    measured,
-)
-from .commits.commit_loop import commit as commit_change
-from .commits.prepared_job import (
-    NEXT,
-    Act,
-    JobState,
-    JointUnit,
-    Pinned,
-    TablePart,
-    below,
-    found_outcome,
-)
+from .commits import commit_loop, prepared_job
+from .commits.commit_loop import Committers
+from .commits.prepared_job import NEXT, Act, JobState, JointUnit, Pinned, TablePart
 from .commits.task_recovery import Recovery, intake_of
 from .errors import CommitConflictError, TableNotFoundError, UsageError
 from .files import writer as files
 from .files.foreign_file import footer_schema, inspect_file, open_noted
 from .files.writer import record_batches
+from .format import change as changes
 from .format import object_names, partitioning, values
-from .format.change import (
-    Advance,
-    ConflictChoice,
-    StreamBatch,
-    Write,
-    as_begun,
-    declaration,
-    declared_scope,
-    find_mismatch,
-)
+from .format.change import Advance, ConflictChoice, StreamBatch, Write
 from .format.entries import MAX_SOURCES, Entry
 from .format.fields import NO_COLUMNS, Schema, arrow_marks, assign_new_ids, relaxed
 from .format.partitioning import PartitionPattern, bounded
@@ -62,17 +38,9 @@ from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_
 from .log.version_chain import Head, read_version
 from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
 from .protocol.conflict import find_conflict
+from .runtime import validation
 from .runtime.outcome import InputTotals, Meter, Outcome, WriteTotals, committed_or_raise
-from .runtime.validation import (
-    Ranges,
-    advance_of,
-    advances_of,
-    checked,
-    is_spark_dataframe,
-    source_ranges_of,
-    wrong,
-)
-from .runtime.validation import metadata as check_metadata
+from .runtime.validation import Ranges, checked, is_spark_dataframe, source_ranges_of, wrong
 from .store import StorageOptions, open_store
 from .store.base import NO_OPTIONS
 from .terminal import live_progress
@@ -265,13 +233,16 @@ def write(
         )
         return done
     if quarantine is not None or max_violations is not None:
-        raise UsageError(
-            'quarantine and max_violations go with on_violation="quarantine"; nothing was done'
-        )
+        goes = 'quarantine and max_violations go with on_violation="quarantine"'
+        raise UsageError(f"{goes}; nothing was done")
     job = _begin(path, recoverable=recoverable, based_on=based_on, **work)
     try:
         with job:
-            job._declare(mode, overwrite, conflict, watermarks)
+            if mode == "overwrite":
+                job.overwrite(overwrite, conflict=conflict)
+            elif mode != "append":
+                job._first = mode  # [CF18]
+            job.advances += validation.advances_of(watermarks)
             job._write(data, replace_schema=replace_schema, **how)
             if publish:
                 return job.commit()
@@ -438,12 +409,9 @@ class Job(JointUnit):
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():  # everything is dropped then, this module's names among the first
             return
-        if (
-            vars(self).get("_process") != os.getpid()  # not set, where the constructor raised
-            or self._is_over
-            or self.recovery is not None
-            or not self.has_work
-        ):
+        if vars(self).get("_process") != os.getpid():  # not set, where the constructor raised
+            return
+        if self._is_over or self.recovery is not None or not self.has_work:
             return
         dropped = (
             f"job {self.job_id} of {self.url} was dropped without commit, prepare or abort: "
@@ -520,26 +488,16 @@ class Job(JointUnit):
         Spec: CF3, CF4, CF5.
         """
         self._check_open()
-        if (
-            overwrite is not None
-            and not isinstance(overwrite, Mapping)
-            and not (isinstance(overwrite, str) and overwrite == "dynamic")
-        ):
-            raise wrong(
-                "overwrite",
-                overwrite,
-                'None for the whole table, "dynamic", or a mapping',
-                '{"day": "2013-01-01"}',
-            )
+        is_dynamic = isinstance(overwrite, str) and overwrite == "dynamic"
+        if not (overwrite is None or isinstance(overwrite, Mapping) or is_dynamic):
+            expected = 'None for the whole table, "dynamic", or a mapping'
+            raise wrong("overwrite", overwrite, expected, '{"day": "2013-01-01"}')
         if overwrite == {}:
-            raise UsageError(
-                "overwrite={} names no partition; give None to replace the whole table"
-            )
+            none = "overwrite={} names no partition"
+            raise UsageError(f"{none}; give None to replace the whole table")
         if self.operation == "overwrite" and self._overwrite != overwrite:
-            raise UsageError(
-                f"this job overwrites {self._overwrite!r} already; one job replaces one set "
-                "of partitions. Use a second job."
-            )
+            what = f"this job overwrites {self._overwrite!r} already"
+            raise UsageError(f"{what}; one job replaces one set of partitions. Use a second job.")
         self.operation, self._overwrite, self._conflict = "overwrite", overwrite, conflict
         self._check_missing()
 
@@ -559,7 +517,7 @@ class Job(JointUnit):
         Spec: WM2.
         """
         self._check_open()
-        self.advances.append(advance_of(source, start, end))
+        self.advances.append(validation.advance_of(source, start, end))
 
     @checked()
     def note(
@@ -579,18 +537,8 @@ class Job(JointUnit):
         self.check_home()
         self.enter(Act.WORK)  # a note is no part of the declaration
         before = self.ctx.note
-        together = check_metadata("metadata", {**before.metadata, **(metadata or {})})
+        together = validation.metadata("metadata", {**before.metadata, **(metadata or {})})
         self.ctx = self.ctx.noting(message or before.message, together)
-
-    def _declare(
-        self, mode: Any, overwrite: Overwritten, conflict: Any, watermarks: Ranges | None
-    ) -> None:
-        """What the arguments of the function `write` say of the commit. [CF18]"""
-        if mode == "overwrite":
-            self.overwrite(overwrite, conflict=conflict)
-        elif mode in ("error", "ignore"):
-            self._first = mode
-        self.advances += advances_of(watermarks) if watermarks else ()
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query, committed once and in order. [KY6]"""
@@ -599,11 +547,8 @@ class Job(JointUnit):
 
     def resume(self, planned: Write, *, began_us: int) -> None:
         """Go on under the id of a job that planned one write in another process, before anything
-        was written: take over its plan. [SP7]
-
-        Only for jobs without a key that append or replace the whole table, as a streaming query's
-        batches do.
-        """
+        was written: take over its plan. [SP7] Only for jobs without a key that append or replace
+        the whole table, as a streaming query's batches do."""
         if self._head is None:
             raise TableNotFoundError(
                 f"the table at {self.url} was removed while this job ran; nothing was "
@@ -646,14 +591,9 @@ class Job(JointUnit):
 
         Spec: SP1, DF1.
         """
-        self._write(
-            data,
-            partition_by=partition_by,
-            merge_schema=merge_schema,
-            replace_schema=replace_schema,
-            target_file_size=target_file_size,
-            sources=sources,
-        )
+        how: Any = {"merge_schema": merge_schema, "replace_schema": replace_schema}
+        how |= {"target_file_size": target_file_size, "sources": sources}
+        self._write(data, partition_by=partition_by, **how)
 
     def _write(self, data: Any, **options: Any) -> None:
         """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
@@ -698,12 +638,11 @@ class Job(JointUnit):
         if self.recovery is not None:
             check_recoverable(df)
         plan = self.plan_write(from_spark(df.schema.jsonValue()), **options)
-        given = self.storage_options
-        if self.recovery is None:
-            written = write_dataframe(df, plan, storage_options=given)
+        given, recovery = self.storage_options, self.recovery
+        if recovery is None:
+            write_dataframe(df, plan, storage_options=given).register(self)
         else:
-            written = write_recoverable(df, plan, self.recovery, storage_options=given)
-        written.register(self)
+            write_recoverable(df, plan, recovery, storage_options=given).register(self)
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
@@ -739,10 +678,8 @@ class Job(JointUnit):
         sources: Ranges | None = None,
     ) -> files.WritePlan:
         """How tasks must write data of this schema; SchemaMismatchError before any of them starts.
-        [SC3] [SC5] [PT1]
-
-        sources: the ranges that the rows come from, kept with every file. [OB8]
-        """
+        [SC3] [SC5] [PT1] sources: the ranges that the rows come from, kept with every file.
+        [OB8]"""
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._fitting_head(data, tuple(names or ()), replaces=replace_schema)
@@ -792,7 +729,9 @@ class Job(JointUnit):
         head = self.base_head(data, names)
         if not head.snapshot.schema.fields and self._first is None:
             # the job's base version stays what its id says
-            self._head = head = first_schema(self.ctx, head, data, names, job=self.job_id)
+            self._head = head = commit_loop.first_schema(
+                self.ctx, head, data, names, job=self.job_id
+            )
         self._check_early(head)
         return head
 
@@ -847,9 +786,8 @@ class Job(JointUnit):
         try:
             self.outcome = committed_or_raise(self.commit_now(), self.url)
         except BaseException as error:
-            self._note_fate(
-                error, "was being committed: it may have been, or others may still commit it"
-            )
+            maybe = "it may have been, or others may still commit it"
+            self._note_fate(error, f"was being committed: {maybe}")
             raise
         return self.outcome
 
@@ -909,9 +847,8 @@ class Job(JointUnit):
         if self._is_over:
             return
         if self.recovery is not None:
-            self._note_fate(
-                error, "is recoverable: run the same work with the same key to go on, or abort it"
-            )
+            again = "run the same work with the same key to go on, or abort it"
+            self._note_fate(error, f"is recoverable: {again}")
         if kind is not None:
             self.abort()
         else:
@@ -934,12 +871,12 @@ class Job(JointUnit):
         ctx, change, base = self.ctx, self.change(), self._newest_known()
         self.meter = meter = Meter(ctx.tally, change.job, change.operation, change.summary)
         if self.key_record is not None:
-            return measured(found_outcome(ctx, base, change), meter)
+            return commit_loop.measured(prepared_job.found_outcome(ctx, base, change), meter)
         is_compared = change.overwrite is not None and change.overwrite.conflict == "serializable"
         if is_compared and self.read_at(base) is None:
             ctx.check_read(base.snapshot.table_id, change.birth)
         committers = Committers.GROUP if self.recovery is None else Committers.ANY_PROCESS
-        outcome = commit_change(ctx, base, change, committers=committers, meter=meter)
+        outcome = commit_loop.commit(ctx, base, change, committers=committers, meter=meter)
         if outcome.kind == "committed":
             LATEST_READ.pop(base.snapshot.table_id, None)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
@@ -955,13 +892,9 @@ class Job(JointUnit):
         return part
 
     def part(self) -> TablePart:
-        return TablePart(
-            ctx=self.ctx,
-            change=self.change(),
-            head=self._newest_known(),
-            found=self.key_record is not None,
-            is_recoverable=self.recovery is not None,
-        )
+        change, head = self.change(), self._newest_known()
+        how = {"found": self.key_record is not None, "is_recoverable": self.recovery is not None}
+        return TablePart(ctx=self.ctx, change=change, head=head, **how)
 
     def forget_if_final(self, outcome: Outcome) -> None:
         if self.recovery is not None:
@@ -987,9 +920,8 @@ class Job(JointUnit):
     def stop(self) -> None:
         """Stop. What was written stays unlisted, and gc collects it. [AB1] [AB2]"""
         if (self.state, Act.ABORT) not in NEXT:
-            raise UsageError(
-                f"this job {self.state.value}; abort({self.url!r}, {self.job_id!r}) aborts it"
-            )
+            way_out = f"abort({self.url!r}, {self.job_id!r}) aborts it"
+            raise UsageError(f"this job {self.state.value}; {way_out}")
         if self.state is JobState.OPEN:
             self.meter = self.measure()
             self.meter.end("aborted" if self.recovery is None else "left")
@@ -1005,14 +937,14 @@ class Job(JointUnit):
             overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
             check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.job_id).birth
-        declared = declaration(
+        declared = changes.declaration(
             mode=self._first or self.operation,
-            scope=overwrite and declared_scope(overwrite),
+            scope=overwrite and changes.declared_scope(overwrite),
             advances=advances,
             fingerprint=self._fingerprint,
         )
         if not self.is_declared and self.already_committed:
-            declared = as_begun(declared)
+            declared = changes.as_begun(declared)
         read_at = self.read_at(head)
         reads: tuple[PartitionPattern, ...] = ()
         # the whole table, where it is rows of the table that Spark does not say more of
@@ -1022,7 +954,7 @@ class Job(JointUnit):
         return Write(
             job=self.job_id,
             birth=birth,
-            based_on=read_at and below(read_at, birth, overwrite, reads),
+            based_on=read_at and prepared_job.below(read_at, birth, overwrite, reads),
             reads=reads,
             operation=self.operation,
             key=self.key,
@@ -1080,7 +1012,7 @@ class Job(JointUnit):
             new_id = self.ctx.new_field_id
             schema = assign_new_ids(relaxed(data), new_id) if data.fields else data
             chosen = partitioning.check_partition_by(schema, partition_by)
-            created = create_table(
+            created = commit_loop.create_table(
                 self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
             self._begin_under(created)
@@ -1090,19 +1022,16 @@ class Job(JointUnit):
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
-        [WM2] [CF5] [CF18]
-
-        A gap may close while this job runs; an overlap stays. What holds files already will not be
-        empty.
-        """
+        [WM2] [CF5] [CF18] A gap may close while this job runs; an overlap stays. What holds files
+        already will not be empty."""
         if self.based_on is not None or self.marks:
-            check_based_on(self.ctx, head, self.change())
+            commit_loop.check_based_on(self.ctx, head, self.change())
         was, began = head.snapshot.watermarks, head.snapshot.origins
-        mismatch = self.advances and find_mismatch(was, began, self.advances)
+        mismatch = self.advances and changes.find_mismatch(was, began, self.advances)
         if not mismatch and self._first is None and self._conflict != "fail":
             return
         change = self.change()
-        inputs = load_conflict_inputs(self.ctx, head, change)
+        inputs = commit_loop.load_conflict_inputs(self.ctx, head, change)
         conflict = find_conflict(head.snapshot, change, inputs)
         if conflict is not None and conflict.rule in _FINAL_EARLY:
             outcome = Outcome(kind="conflict", job_id=self.job_id, conflict=conflict)

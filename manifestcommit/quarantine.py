@@ -16,16 +16,9 @@ import pyarrow as pa
 
 from .errors import SchemaMismatchError, UsageError
 from .files.writer import DataFileWriter, WritePlan, record_batches
+from .format import fields as schemas
 from .format.entries import Entry
-from .format.fields import (
-    Field,
-    Schema,
-    arrow_marks,
-    check_has_columns,
-    map_fields,
-    show_path,
-    walk,
-)
+from .format.fields import Field, Schema, show_path, walk
 from .format.object_names import REFUSED, companion_url
 from .format.values import from_arrow
 from .gate.rows import Splitter
@@ -41,13 +34,8 @@ from .terminal import live_progress
 from .transactions import transaction
 
 _COLUMN = "manifestcommit.column"  # in a column's metadata: the table's, whose values it has
-_COLUMNS = pa.schema(
-    [
-        ("refused_by", pa.list_(pa.string())),
-        ("refused_job", pa.string()),
-        ("refused_at", pa.timestamp("us", "UTC")),
-    ]
-)
+_TEXT, _TIME = pa.string(), pa.timestamp("us", "UTC")
+_COLUMNS = pa.schema({"refused_by": pa.list_(_TEXT), "refused_job": _TEXT, "refused_at": _TIME})
 
 
 def write_quarantined(
@@ -61,12 +49,9 @@ def write_quarantined(
     work: Mapping[str, Any],
 ) -> Outcome:
     """Write the rows that keep the table's constraints there, and the others into the table beside;
-    both are committed, or nothing is. [CK7]
-
-    Such a write is joint always, also where no row is refused: a key's declaration covers both.
-    refusal: where refused rows go, and how many may be; how: as for `Job.plan_write`; work: what
-    `begin` and `transaction` take.
-    """
+    both are committed, or nothing is. [CK7] Such a write is joint always, also where no row is
+    refused: a key's declaration covers both. refusal: where refused rows go, and how many may be;
+    how: as for `Job.plan_write`; work: what `begin` and `transaction` take."""
     quarantine, max_violations = refusal
     given = StorageOptions(work["storage_options"])
     companion = refused_beside(path, quarantine, given)
@@ -86,7 +71,7 @@ def write_quarantined(
 def refused_beside(path: Path, quarantine: Path | None, given: StorageOptions) -> str:
     """Where refused rows of a table that is there go: by default beside it."""
     ctx = TableContext(open_store(path, given))
-    check_has_columns(ctx.open().snapshot.schema, ctx.store.url)
+    schemas.check_has_columns(ctx.open().snapshot.schema, ctx.store.url)
     if quarantine is not None:
         return open_store(quarantine, given).url
     return companion_url(ctx.store.url, REFUSED, "Give quarantine=…")
@@ -130,7 +115,7 @@ def _refused_columns(rows: Job, schema: Schema | None = None) -> Schema:
         )
     highest = itertools.count(1 + max((field.id for field in schema.fields), default=0))
     added = from_arrow(_COLUMNS, highest.__next__)
-    return Schema(fields=(*map_fields(schema, beside).fields, *added.fields))
+    return Schema(fields=(*schemas.map_fields(schema, beside).fields, *added.fields))
 
 
 def _make_beside(rows: Job, refused: Job, columns: Schema, given: StorageOptions) -> None:
@@ -184,7 +169,7 @@ def split(
         plans = plan_split(rows, refused, from_spark(data.schema.jsonValue()), how, given)
         return _write_in_tasks(data, plans, rows, refused, given)
     schema, batches = record_batches(data)
-    rows.marks += arrow_marks(schema.metadata)
+    rows.marks += schemas.arrow_marks(schema.metadata)
     plans = plan_split(rows, refused, from_arrow(schema, rows.ctx.new_field_id), how, given)
     total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
     total = total if isinstance(total, int) else None

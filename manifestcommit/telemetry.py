@@ -36,17 +36,14 @@ LOG.addHandler(logging.NullHandler())
 _WELL = ("committed", "already_committed", "prepared", "aborted", "left")
 _SENTENCES = {
     "committed": "committed version {version:,} of {table}: {work} in {seconds:.1f} s, {attempts}",
-    "already_committed": (
-        "{job} of {table} was committed before, at version {version:,}: nothing was done"
-    ),
+    "already_committed": "{job} of {table} was committed before, at version {version:,}: "
+    "nothing was done",
     "prepared": "prepared {job} of {table}: {work} in {seconds:.1f} s",
     "aborted": "aborted {job} of {table}: {work}, none of it visible",
     "left": "left {job} of {table} for its rerun: {work}, none of it visible",
     "failed": "{job} of {table} ended with an error after {attempts}",
-    "unknown": (
-        "it is not known whether {job} of {table} was committed, after {attempts}; nothing "
-        "was deleted"
-    ),
+    "unknown": "it is not known whether {job} of {table} was committed, after {attempts}; "
+    "nothing was deleted",
 }
 _OTHERWISE = "{job} of {table} was not committed: {kind}, after {attempts}"
 
@@ -63,7 +60,16 @@ _COUNTS = {
     "unknowns": ("commit.unknowns", "{answer}", "Creates of versions without a clear answer"),
     "retries": ("store.retries", "{request}", "Requests to the store that were sent again"),
 }
+_ENDED = {
+    "checks": ("checks", "{check}", "Checks of staged jobs, by result"),
+    "jobs": ("jobs", "{job}", "Jobs that ended, by outcome"),
+}
+_SPENT = {
+    "commit_s": ("commit.duration", "s", "How long commits took, waiting included"),
+    "prepare_s": ("prepare.duration", "s", "How long it took to make jobs durable"),
+}
 _ADDED = "Time since the last commit that added rows or moved a watermark"
+_OLDEST = "Age of the oldest of them, 0 if there is none"
 _RUNNING = "Jobs that left something for others, not prepared"
 _GAUGES = {
     "version": ("table.version", "{version}", "The newest version"),
@@ -73,11 +79,7 @@ _GAUGES = {
     "rows": ("table.rows", "{row}", "Live rows"),
     "bytes": ("table.size", "By", "Bytes of live files"),
     "prepared_jobs": ("table.prepared_jobs", "{job}", "Jobs that are prepared and undecided"),
-    "oldest_prepared_s": (
-        "table.oldest_prepared_age",
-        "s",
-        "Age of the oldest of them, 0 if there is none",
-    ),
+    "oldest_prepared_s": ("table.oldest_prepared_age", "s", _OLDEST),
     "running_jobs": ("table.running_jobs", "{job}", _RUNNING),
 }
 # Member of TableMetrics, by source or by format of an export -> the same.
@@ -108,22 +110,14 @@ class Instruments:
         self._gauges = made(meter.create_gauge, _GAUGES)
         self._by_source = made(meter.create_gauge, _BY_SOURCE)
         self._by_format = made(meter.create_gauge, _BY_FORMAT)
-        count, seconds = meter.create_counter, meter.create_histogram
-        self.checks = count("manifestcommit.checks", "{check}", "Checks of staged jobs, by result")
-        self._jobs = count("manifestcommit.jobs", "{job}", "Jobs that ended, by outcome")
-        self._commit_s = seconds(
-            "manifestcommit.commit.duration", "s", "How long commits took, waiting included"
-        )
-        self._prepare_s = seconds(
-            "manifestcommit.prepare.duration", "s", "How long it took to make jobs durable"
-        )
+        ended, spent = made(meter.create_counter, _ENDED), made(meter.create_histogram, _SPENT)
+        self.checks, self._jobs = ended["checks"], ended["jobs"]
+        self._commit_s, self._prepare_s = spent["commit_s"], spent["prepare_s"]
 
     def record(self, figures: JobMetrics) -> None:
         """A job that ended. What a first phase has reported is not reported by the second."""
-        base = {
-            "manifestcommit.table": figures.table,
-            "manifestcommit.operation": figures.operation,
-        }
+        base = {"manifestcommit.table": figures.table}
+        base["manifestcommit.operation"] = figures.operation
         states = ["committed"] if figures.phase == "second" else ["read", "written", "committed"]
         for state in states:
             for name, instrument in self._amounts.items():
@@ -187,11 +181,8 @@ def log(figures: JobMetrics) -> None:
     level = logging.INFO if figures.kind in _WELL else logging.WARNING
     if not LOG.isEnabledFor(level):
         return
-    files, rows, size = (
-        (figures.files_committed, figures.rows_committed, figures.bytes_committed)
-        if figures.kind == "committed"
-        else (figures.files_written, figures.rows_written, figures.bytes_written)
-    )
+    state = "committed" if figures.kind == "committed" else "written"
+    files, rows, size = (getattr(figures, f"{name}_{state}") for name in ("files", "rows", "bytes"))
     sentence = _SENTENCES.get(figures.kind, _OTHERWISE).format(
         table=visible(figures.table),
         job=f"job {figures.job}" if figures.job else "a job",

@@ -22,17 +22,16 @@ import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeAlias
 
 from .display import counted, relative_path, visible
 
+Rows: TypeAlias = Sequence[Sequence[Any]]
 # a whole number with its thousands marked, or a size
 _NUMBER = re.compile(r"-?[0-9][0-9,]*|[0-9][0-9,]*(\.[0-9])? ([KMGTP]i)?B")
 
 
-def render_table(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool = True
-) -> str:
+def render_table(names: Sequence[str], rows: Rows, *, header: bool = True) -> str:
     """The rows below their names; a column of numbers only is aligned to the right."""
     cells, right = laid_out(names, rows)
     lines = ([[visible(name) for name in names]] if header else []) + cells
@@ -46,18 +45,16 @@ def render_table(
 _TEXTS = frozenset({"job", "key"})  # of which some are digits only
 
 
-def laid_out(
-    names: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> tuple[list[list[str]], list[bool]]:
+def laid_out(names: Sequence[str], rows: Rows) -> tuple[list[list[str]], list[bool]]:
     """(the text of each cell, whether each column is of numbers only)."""
     cells = [[_cell(value) for value in row] for row in rows]
-    right = [
-        bool(rows)
-        and names[i] not in _TEXTS
-        and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows))
-        for i in range(len(names))
-    ]
-    return cells, right
+
+    def is_of_numbers(i: int) -> bool:
+        pairs = [(row[i], line[i]) for row, line in zip(rows, cells, strict=True)]
+        return all(isinstance(value, int) or _NUMBER.fullmatch(text) for value, text in pairs)
+
+    right = [name not in _TEXTS and is_of_numbers(i) for i, name in enumerate(names)]
+    return cells, [each and bool(rows) for each in right]
 
 
 def size(count: int, *, exact: bool = False) -> str:
@@ -84,11 +81,8 @@ def other_tables(roots: Iterable[str], url: str) -> str:
 
 def quoted(value: Any) -> str:
     """A value of the user's: in quotes if it is like a null, or like nothing."""
-    return (
-        json.dumps(value)
-        if isinstance(value, str) and (value in ("", "null") or value.startswith('"'))
-        else plain_text(value)
-    )
+    is_unclear = isinstance(value, str) and (value in ("", "null") or value.startswith('"'))
+    return json.dumps(value) if is_unclear else plain_text(value)
 
 
 def plain_text(value: Any) -> str:
@@ -103,11 +97,8 @@ def plain_text(value: Any) -> str:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document on standard output, by the standard's rules."""
     text = json.dumps(_jsonable(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    print(
-        "".join(
-            each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
-        )
-    )
+    shown = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    print("".join(shown))
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -135,16 +126,13 @@ def _cell(value: Any) -> str:
     return visible(text)
 
 
-def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None
-
-
 def text_width(text: str) -> int:
     """How many places of a terminal the text takes."""
-    return sum(
-        2 if unicodedata.east_asian_width(each) in "WF" else 0 if unicodedata.combining(each) else 1
-        for each in text
-    )
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    narrow = [each for each in text if unicodedata.east_asian_width(each) not in "WF"]
+    return 2 * wide + sum(not unicodedata.combining(each) for each in narrow)
 
 
 def _pad(text: str, width: int, right: bool) -> str:
@@ -213,17 +201,14 @@ def columns_of(stream: IO[str]) -> int:
 
 def print_table(
     names: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Rows,
     nothing: str = "",
     *,
     header: bool = True,
     spare: Sequence[str] = (),
 ) -> None:
     """The table on standard output; where it has no rows, no bare names, but `nothing` on standard
-    error.
-
-    spare: columns that a narrow terminal does without, the first one first.
-    """
+    error. spare: columns that a narrow terminal does without, the first one first."""
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)
@@ -233,9 +218,7 @@ def print_table(
         print(render_table(names, rows, header=header))
 
 
-def _print_fitted(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool, spare: Sequence[str]
-) -> None:
+def _print_fitted(names: Sequence[str], rows: Rows, *, header: bool, spare: Sequence[str]) -> None:
     from rich import box  # late: most runs are not looked at
     from rich.console import Console
     from rich.table import Table
@@ -243,46 +226,29 @@ def _print_fitted(
 
     cells, right = laid_out(names, rows)
     width = columns_of(sys.stdout)
-    natural = [
-        max(text_width(text) for text in (visible(name), *(line[i] for line in cells)))
-        for i, name in enumerate(names)
-    ]
+    columns = [(visible(name), *(line[i] for line in cells)) for i, name in enumerate(names)]
+    natural = [max(map(text_width, column)) for column in columns]
     fixed = [number or most <= _SHORT for number, most in zip(right, natural, strict=True)]
     least = [most if is_fixed else _LEAST for most, is_fixed in zip(natural, fixed, strict=True)]
     kept = _kept(names, least, spare, width)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_header=header,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
+    bare: Any = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+    table = Table(box=box.SIMPLE_HEAD, show_header=header, header_style="bold", **bare)
     for i in kept:
-        table.add_column(
-            Text(visible(names[i])),
-            justify="right" if right[i] else "left",
-            no_wrap=fixed[i],
-            min_width=least[i],
-            overflow="fold",
-        )
+        side: Any = "right" if right[i] else "left"
+        room: Any = {"no_wrap": fixed[i], "min_width": least[i], "overflow": "fold"}
+        table.add_column(Text(visible(names[i])), justify=side, **room)
     for line in cells:
-        table.add_row(
-            *(Text(line[i], _STYLES.get(line[i], "") if names[i] in _STATES else "") for i in kept)
-        )
+        styles = [_STYLES.get(line[i], "") if names[i] in _STATES else "" for i in kept]
+        table.add_row(*(Text(line[i], style) for i, style in zip(kept, styles, strict=True)))
     # with a height, too: Rich takes a terminal that is called dumb for 80 columns otherwise
-    console = Console(
-        file=sys.stdout, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
-    )
-    console.print(table)
+    how: Any = {"width": width, "height": _HEIGHT, "highlight": False}
+    Console(file=sys.stdout, markup=False, emoji=False, **how).print(table)
     if left := [name for i, name in enumerate(names) if i not in kept]:
         what = f"{', '.join(left)} {'has' if len(left) == 1 else 'have'} no room"
         print(f"{what}: use a wider terminal, or --format csv", file=sys.stderr)
 
 
-def _kept(
-    names: Sequence[str], least: Sequence[int], spare: Sequence[str], width: int
-) -> list[int]:
+def _kept(names: Sequence[str], least: list[int], spare: Sequence[str], width: int) -> list[int]:
     """The columns for which there is room, by number."""
     kept = list(range(len(names)))
     for name in spare:
@@ -330,28 +296,19 @@ class _LiveLine:
         done = TextColumn("{task.fields[done]}", markup=False, table_column=Column(no_wrap=True))
         columns: list[Any] = [described] if self._what else []
         columns += [BarColumn(bar_width=12)] if self._total else []
-        line = Progress(
-            *columns,
-            done,
-            console=Console(
-                file=sys.stderr, width=columns_of(sys.stderr), height=25, highlight=False
-            ),
-            auto_refresh=False,
-            expand=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=not self._stays,
-        )
+        width = columns_of(sys.stderr)
+        console = Console(file=sys.stderr, width=width, height=_HEIGHT, highlight=False)
+        calm: Any = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
+        calm |= {"expand": True, "transient": not self._stays}
+        line = Progress(*columns, done, console=console, **calm)
         line.add_task(visible(self._what), total=self._total, done="")
         line.start()
         return line
 
 
 class Progress(_LiveLine):
-    """Call it with rows and bytes so far; it rewrites one line, after the first second.
-
-    total: how many rows there are, if that is known: then there is a bar.
-    """
+    """Call it with rows and bytes so far; it rewrites one line, after the first second. total: how
+    many rows there are, if that is known: then there is a bar."""
 
     def __call__(self, rows: int, bytes_: int) -> None:
         now = time.monotonic()

@@ -25,7 +25,7 @@ from .operations.rollback import plan_joint_rollback, undo_together
 from .rows.clauses import Condition as RowsRead
 from .rows.row_change import Declared, RowChange
 from .runtime.outcome import Outcome, error_of
-from .runtime.validation import Ranges, checked, flag, wrong
+from .runtime.validation import checked, flag, wrong
 from .store import StorageOptions
 from .store.base import split_url
 from .table import Resolution
@@ -158,13 +158,8 @@ class PreparedTransaction:
 
         Spec: MT11, MT1.
         """
-        outcomes = {}
-        for url, job in self.jobs.items():
-            outcomes[url] = commit(url, job, storage_options=self._storage_options)
-        return JointOutcome(
-            outcomes=outcomes,
-            already_committed=all(each.already_committed for each in outcomes.values()),
-        )
+        given, jobs = self._storage_options, self.jobs.items()
+        return _joint({url: commit(url, job, storage_options=given) for url, job in jobs})
 
     def abort(self) -> Resolution:
         """Abort all of the jobs for good; the call is idempotent, and nothing is deleted.
@@ -238,10 +233,12 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
     if not all(outcome.committed for outcome in outcomes):  # aborted by its id, in one of them
         at = next((at for at, each in enumerate(outcomes) if not each.reason), 0)
         raise error_of(outcomes[at], urls[at]) or AssertionError("unreachable")
-    return JointOutcome(
-        outcomes=dict(zip(urls, outcomes, strict=True)),
-        already_committed=all(each.already_committed for each in outcomes),
-    )
+    return _joint(dict(zip(urls, outcomes, strict=True)))
+
+
+def _joint(outcomes: dict[str, Outcome]) -> JointOutcome:
+    again = all(each.already_committed for each in outcomes.values())
+    return JointOutcome(outcomes=outcomes, already_committed=again)
 
 
 class PinnedTable(StateReads):
@@ -307,12 +304,8 @@ def read_together(
     return [PinnedTable(table, head) for table, head in zip(opened, heads, strict=True)]
 
 
-def _opened(
-    tables: Sequence[Path | Table], storage_options: Mapping[str, Any] | None
-) -> list[Table]:
-    return [
-        table if isinstance(table, Table) else Table(table, storage_options) for table in tables
-    ]
+def _opened(tables: Iterable[Path | Table], options: Mapping[str, Any] | None) -> list[Table]:
+    return [each if isinstance(each, Table) else Table(each, options) for each in tables]
 
 
 def named_tables(tables: Tables) -> dict[str, Path | Table]:
@@ -400,10 +393,9 @@ class Transaction:
 
         Its methods are those of `Table`: `delete`, `update`, `merge` and `overwrite_where`. They
         look at the table's newest version, not at what this transaction writes, and commit nothing:
-        the transaction does. Rows and values that come from another
-        version need `based_on`, or `read`. A transaction allows one change of each
-        table, by one call of these methods or by writes of its job. With `recoverable`, a rerun
-        looks at the rows again.
+        the transaction does. Rows and values that come from another version need `based_on`, or
+        `read`. A transaction allows one change of each table, by one call of these methods or by
+        writes of its job. With `recoverable`, a rerun looks at the rows again.
 
         Args:
             table: as for `tx[table]`.
@@ -654,38 +646,19 @@ class TransactionRows(RowChanges):
         self._transaction, self._job = transaction, job
         self._ctx, self._storage_options = job.ctx, job.storage_options
 
-    def _declared(
-        self,
-        key: str | None,
-        fingerprint: str | None,
-        reason: str | None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        *,
-        publish: bool = True,
-    ) -> Declared:
+    def _declared(self, given: Declared, *, publish: bool) -> Declared:
         if not publish:
-            raise UsageError(
-                "what changes in a transaction is staged by its prepare(); nothing was done",
-                argument="publish",
-            )
-        for name, given in (("key", key), ("fingerprint", fingerprint)):
-            if given is not None:
-                raise UsageError(
-                    f"in a transaction all tables share the {name} that "
-                    "transaction(…) was given; nothing was done",
-                    argument=name,
-                )
+            why = "what changes in a transaction is staged by its prepare(); nothing was done"
+            raise UsageError(why, argument="publish")
+        for name in ("key", "fingerprint"):
+            if getattr(given, name) is not None:
+                shared = f"the {name} that transaction(…) was given"
+                why = f"in a transaction all tables share {shared}; nothing was done"
+                raise UsageError(why, argument=name)
         self._transaction._check_rows(self._job)
-        return Declared(
-            key=self._job.key,
-            fingerprint=self._transaction._fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            hold=self._held,
-            pinned=self._transaction._pinned.get(self._job),
-        )
+        own = {"key": self._job.key, "fingerprint": self._transaction._fingerprint}
+        pinned = self._transaction._pinned.get(self._job)
+        return msgspec.structs.replace(given, **own, hold=self._held, pinned=pinned)
 
     def _held(self, change: RowChange) -> None:
         transaction = self._transaction
@@ -759,15 +732,9 @@ def transaction(
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
     opened = _opened(list(named.values()), storage_options)
     check_places([table._ctx.store for table in opened])
+    how: Any = {"key": key, "recoverable": recoverable, "fingerprint": fingerprint}
+    how |= {"message": message, "metadata": metadata}
     jobs: dict[str, Job] = {}
     for name, table in zip(named, opened, strict=True):
-        jobs[name] = begin(
-            table.url,
-            key=key,
-            recoverable=recoverable,
-            fingerprint=fingerprint,
-            message=message,
-            metadata=metadata,
-            storage_options=table._storage_options,
-        )
+        jobs[name] = begin(table.url, **how, storage_options=table._storage_options)
     return Transaction(jobs, fingerprint)

@@ -19,18 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from . import errors
 from .catalog.lake import Lake, marker_at
 from .commits.prepared_job import read_prepared
 from .commits.two_phase import JobInfo
 from .display import counted
-from .errors import (
-    CommitConflictError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-    VersionNotFoundError,
-)
+from .errors import ManifestCommitError
 from .format.object_names import parse_job_id
 from .format.snapshot import Snapshot, is_standby
 from .job import Path
@@ -78,7 +72,7 @@ def _found(given: Path | Table | Lake, options: StorageOptions) -> list[Table]:
     else:
         path = os.fspath(given)
     store, urls = open_store(path, options), []
-    with contextlib.suppress(StoreError):  # the path's own row has the error
+    with contextlib.suppress(errors.StoreError):  # the path's own row has the error
         if not marker_at(store):
             urls = Lake(store, options).tables().column("url").to_pylist()
     # a path without any table may be a mistake, and its row says so; a lake may be empty
@@ -147,6 +141,9 @@ def maintain(
     found = {url: run.table(by_url.pop(url)) for url in order}
     rows = [row for url in urls for row in found[url]]
     return pa.Table.from_pylist(rows, ROWS)
+
+
+_RACES = (errors.CommitConflictError, errors.JobFencedError, errors.OutcomeUnknownError)
 
 
 class _OutOfTimeError(Exception):
@@ -219,7 +216,7 @@ class _Run:
             done = upkeep.do(step, self.note(due.reason))
         except _OutOfTimeError:
             return _Due("left", due.reason), _Done("the time is used up; the next call goes on")
-        except (CommitConflictError, JobFencedError, OutcomeUnknownError) as error:
+        except _RACES as error:
             return _Due("waits", due.reason), _Done(f"others were faster; the next call: {error}")
         except ManifestCommitError as error:
             return _Due("failed", due.reason), _Done(str(error), failed=True)
@@ -417,7 +414,7 @@ class _Upkeep:
         if version not in self._read:  # verification and gc ask for the same one
             try:
                 self._read[version] = self._table.snapshot(version=version)
-            except VersionNotFoundError:
+            except errors.VersionNotFoundError:
                 return snapshot
         return self._read[version]
 

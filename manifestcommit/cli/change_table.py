@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..display import counted
 from ..errors import UsageError
 from ..format.fields import type_text
-from .options import command, note_of, pair, storage_options_of, table_of
+from .options import Options, command, note_of, pair, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -20,20 +19,21 @@ if TYPE_CHECKING:
     from ..runtime.outcome import Outcome
     from ..table import Table
 
-# `manifestcommit delete`: rows out of a table by a condition in SQL.
-
 _FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
 
 
+def _of(struct: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in names}
+
+
 def _figures(outcome: RowOutcome) -> dict[str, Any]:
-    return {name: getattr(outcome, name) for name in _FIGURES}
+    return _of(outcome, *_FIGURES)
 
 
-def _plan_delete(options: argparse.Namespace, found: RowOutcome) -> Plan | None:
+def _plan_delete(options: Options, found: RowOutcome) -> Plan | None:
     if found.kind != "planned" or found.version is None:  # nothing matches, or it is done
         return None
-    what = f"delete rows from {options.path}"
-    return Plan(version=found.version, what=what, document=_figures(found))
+    return Plan(found.version, f"delete rows from {options.path}", _figures(found))
 
 
 @command(
@@ -49,22 +49,16 @@ def _plan_delete(options: argparse.Namespace, found: RowOutcome) -> Plan | None:
     $ delete /lake/flights --where 'flight = 1545' --dry-run
     """
 )
-def _delete(options: argparse.Namespace) -> None:
+def _delete(options: Options) -> None:
     table = table_of(options)
     delete = partial(table.delete, options.where, key=options.key, reason=options.reason)
     if not options.dry_run:
         confirm(options, lambda: _plan_delete(options, delete(dry_run=True)), table)
     found = delete(dry_run=options.dry_run)
-    more = {
-        "unchanged": "no row matches; nothing was committed",
-        "planned": "nothing was changed",
-        "already_committed": "done before",
-    }
+    more = {"planned": "nothing was changed", "already_committed": "done before"}
+    more["unchanged"] = "no row matches; nothing was committed"
     document = {"kind": found.kind, "version": found.version, "job": found.job_id}
     show(options, document | _figures(found), more=more.get(found.kind, ""))
-
-
-# `manifestcommit add-column` and its neighbours, and `properties`.
 
 
 @command(
@@ -99,7 +93,7 @@ def _delete(options: argparse.Namespace) -> None:
     $ comment-column /lake/flights delay 'minutes, at arrival'
     """,
 )
-def _alter(options: argparse.Namespace) -> None:
+def _alter(options: Options) -> None:
     """The commands whose arguments are those of the method of their name."""
     given = vars(options)
     arguments = [given[name] for name in ("name", "new_name", "type", "comment") if name in given]
@@ -121,12 +115,11 @@ def _default(type: str, default: str, **_: Any) -> Any:
         return default
 
 
-def _altered(options: argparse.Namespace, outcome: Any) -> None:
-    document = {"version": outcome.version, "already_committed": outcome.already_committed}
-    show(options, document)
+def _altered(options: Options, outcome: Any) -> None:
+    show(options, _of(outcome, "version", "already_committed"))
 
 
-def _plan_drop(options: argparse.Namespace) -> Plan:
+def _plan_drop(options: Options) -> Plan:
     from ..format.evolution import drop_column
     from ..format.fields import walk
     from ..operations.alter import check_edits
@@ -135,19 +128,12 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
     snapshot = table.snapshot()
     edits = drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)
     check_edits(table._ctx, snapshot, edits)
-    (edit,), totals = edits, snapshot.totals
+    (edit,) = edits
     column = next(each for _, each in walk(snapshot.schema.fields) if each.id == edit.id)
-    return Plan(
-        version=snapshot.version,
-        what=f"drop a column, whose values can no longer be read: {edit.column}",
-        document={
-            "column": edit.column,
-            "type": type_text(column.type),
-            "files": totals.files,
-            "rows": totals.rows,
-            "bytes": totals.bytes,
-        },
-    )
+    what = f"drop a column, whose values can no longer be read: {edit.column}"
+    document = {"column": edit.column, "type": type_text(column.type)}
+    document |= _of(snapshot.totals, "files", "rows", "bytes")
+    return Plan(snapshot.version, what, document)
 
 
 @command(
@@ -160,7 +146,7 @@ def _plan_drop(options: argparse.Namespace) -> Plan:
     $ drop-column /lake/flights gate --dry-run
     """
 )
-def _drop(options: argparse.Namespace) -> None:
+def _drop(options: Options) -> None:
     table = table_of(options)
     confirm(options, lambda: _plan_drop(options), table)
     _altered(options, table.drop_column(options.name))
@@ -175,14 +161,13 @@ def _drop(options: argparse.Namespace) -> None:
     $ set-partitioning /lake/flights --partition-by 'month(day), carrier' --dry-run
     """
 )
-def _set_partitioning(options: argparse.Namespace) -> None:
+def _set_partitioning(options: Options) -> None:
     from ..format.transforms import split_calls
 
     by = [each for each in split_calls(options.partition_by) if each]
     table = table_of(options)
     outcome = table.set_partitioning(by, dry_run=options.dry_run)
-    figures = ("kind", "version", "rows_rewritten", "files_rewritten")
-    show(options, {name: getattr(outcome, name) for name in figures})
+    show(options, _of(outcome, "kind", "version", "rows_rewritten", "files_rewritten"))
 
 
 @command(
@@ -197,7 +182,7 @@ def _set_partitioning(options: argparse.Namespace) -> None:
     set=[],
     unset=[],
 )
-def _properties(options: argparse.Namespace) -> None:
+def _properties(options: Options) -> None:
     table = table_of(options)
     changes: dict[str, str | None] = dict.fromkeys(options.unset)
     changes |= options.set
@@ -220,7 +205,7 @@ def _properties(options: argparse.Namespace) -> None:
     """,
     types={"add": pair},
 )
-def _constraints(options: argparse.Namespace) -> None:
+def _constraints(options: Options) -> None:
     table = table_of(options)
     if options.add is not None:
         name, condition = options.add
@@ -234,33 +219,19 @@ def _constraints(options: argparse.Namespace) -> None:
     show(options, found, rows, nothing="there is no constraint")
 
 
-# `manifestcommit rewind`: setting a source's watermark back.
+def _rewinding(options: Options) -> dict[str, Any]:
+    return _of(options, "reason", "keep_keys", "alone")
 
 
-def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
+def _plan_rewind(options: Options, to: int | str | None) -> Plan:
     from ..operations.rollback import check_alone, plan_rewind
 
-    head, back = plan_rewind(
-        table_of(options)._ctx,
-        options.source,
-        to,
-        reason=options.reason,
-        keep_keys=options.keep_keys,
-        alone=options.alone,
-    )
+    head, back = plan_rewind(table_of(options)._ctx, options.source, to, **_rewinding(options))
     check_alone(options.path, head, back)
     again = back.have - to if isinstance(back.have, int) and isinstance(to, int) else None
-    return Plan(
-        version=head.version,
-        what=f"set source {options.source!r} back, and change no file",
-        document={
-            "source": options.source,
-            "from": back.have,
-            "to": to,
-            "positions_to_read_again": again,
-            "dropped_keys": sorted(back.keys),
-        },
-    )
+    document = {"source": options.source, "from": back.have, "to": to}
+    document |= {"positions_to_read_again": again, "dropped_keys": sorted(back.keys)}
+    return Plan(head.version, f"set source {options.source!r} back, and change no file", document)
 
 
 @command(
@@ -278,77 +249,50 @@ def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
     $ rewind /lake/flights faa --to 27004 --reason 'day 2 again'
     """
 )
-def _rewind(options: argparse.Namespace) -> None:
+def _rewind(options: Options) -> None:
     table = table_of(options)
     # What a watermark is decides how the argument is meant: "5" may be a text.
     whole = isinstance(table.watermarks().get(options.source), int)
     try:
         to = None if options.forget else int(options.to) if whole else options.to
     except ValueError:
-        raise UsageError(
-            f"source {options.source!r} has numbers as positions",
-            argument="--to",
-            given=repr(options.to),
-        ) from None
+        why = f"source {options.source!r} has numbers as positions"
+        raise UsageError(why, argument="--to", given=repr(options.to)) from None
     confirm(options, lambda: _plan_rewind(options, to), table)
-    outcome = table.rewind(
-        options.source, to, reason=options.reason, keep_keys=options.keep_keys, alone=options.alone
-    )
-    document = {
-        "version": outcome.version,
-        "source": options.source,
-        "to": to,
-        "dropped_keys": outcome.dropped_keys,
-    }
+    outcome = table.rewind(options.source, to, **_rewinding(options))
+    document = {"version": outcome.version, "source": options.source, "to": to}
+    document["dropped_keys"] = outcome.dropped_keys
     more = "rows read after that position stay in the table until they are overwritten or deleted"
     show(options, document, more=more)
 
 
-# `manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
-# versions readable.
+def _going_back(options: Options) -> dict[str, Any]:
+    return _of(options, "tag", "reason", "alone")
 
 
-def _plan_rollback(options: argparse.Namespace) -> Plan:
+def _plan_rollback(options: Options) -> Plan:
     from ..operations.rollback import check_alone, plan_rollback
 
-    head, back = plan_rollback(
-        table_of(options)._ctx,
-        options.version,
-        tag=options.tag,
-        reason=options.reason,
-        alone=options.alone,
-    )
+    head, back = plan_rollback(table_of(options)._ctx, options.version, **_going_back(options))
     check_alone(options.path, head, back)
-    return Plan(
-        version=head.version,
-        what=f"roll {options.path} back from version {head.version} to version "
-        f"{back.target.version}",
-        document=_effects(head, back),
-    )
+    what = f"from version {head.version} to version {back.target.version}"
+    return Plan(head.version, f"roll {options.path} back {what}", _effects(head, back))
 
 
 def _effects(head: Head, back: Rollback) -> dict[str, Any]:
     """What a rollback does to a table. watermarks: null: not known, or its origin."""
-    before, after = head.snapshot.watermarks, back.target.watermarks
-    return {
-        "restored": back.target.version,
-        "versions_undone": head.version - back.target.version,
-        "files": back.given.files,
-        "rows": back.given.rows,
-        "bytes": back.given.bytes,
-        "removed_files": back.taken.files,
-        "removed_rows": back.taken.rows,
-        "removed_bytes": back.taken.bytes,
-        "dropped_keys": sorted(back.dropped),
-        "watermarks": {
-            name: {"from": before.get(name), "to": after.get(name)}
-            for name in sorted(before | after)
-            if before.get(name) != after.get(name)
-        },
-    }
+    before, after, taken = head.snapshot.watermarks, back.target.watermarks, back.taken
+    both = [(name, before.get(name), after.get(name)) for name in sorted(before | after)]
+    moved = {name: {"from": was, "to": now} for name, was, now in both if was != now}
+    restored = back.target.version
+    document: dict[str, Any] = {"restored": restored, "versions_undone": head.version - restored}
+    document |= _of(back.given, "files", "rows", "bytes")
+    document |= {"removed_files": taken.files, "removed_rows": taken.rows}
+    document |= {"removed_bytes": taken.bytes, "dropped_keys": sorted(back.dropped)}
+    return {**document, "watermarks": moved}
 
 
-def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
+def _plan_together(options: Options, targets: Mapping[str, int | str]) -> Plan:
     from ..format.change import Rollback
     from ..operations.rollback import check_alone, plan_joint_rollback
 
@@ -366,10 +310,10 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
         tables.append({"url": part.url, "version": part.head.version, **effects})
         version += part.head.version
     what = f"roll {counted(len(tables), 'table')} back by one commit"
-    return Plan(version=version, what=what, document={"tables": tables})
+    return Plan(version, what, {"tables": tables})
 
 
-def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
+def _targets(options: Options) -> dict[Any, int | str]:
     """The path of each table that goes back together with this one, and to what."""
     if options.alone:
         raise UsageError("with --together-with more than one table goes back", argument="--alone")
@@ -377,31 +321,27 @@ def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
     for given in options.together_with:
         path, _, version = (given, "", "") if options.tag else given.rpartition("=")
         if not options.tag and not (path and version.isascii() and version.isdecimal()):
-            raise UsageError(
-                "expected a path and the version that it goes back to, such as /lake/rejects=7",
-                argument="--together-with",
-                given=repr(given),
-            )
+            expected = "expected a path and the version that it goes back to"
+            raise _wrong_table(f"{expected}, such as /lake/rejects=7", given)
         if path in targets:
-            raise UsageError(
-                "the table is given twice", argument="--together-with", given=repr(given)
-            )
+            raise _wrong_table("the table is given twice", given)
         targets[path] = options.tag or int(version)
     return targets
 
 
-def _rollback_together(options: argparse.Namespace) -> None:
+def _wrong_table(why: str, given: str) -> UsageError:
+    return UsageError(why, argument="--together-with", given=repr(given))
+
+
+def _rollback_together(options: Options) -> None:
     from ..transactions import rollback_together
 
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
     confirm(options, lambda: _plan_together(options, targets), *tables)
-    outcome = rollback_together(
-        targets,
-        reason=options.reason,
-        **note_of(options),
-        storage_options=storage_options_of(options.storage_options),
-    )
+    given = storage_options_of(options.storage_options)
+    how: Any = {"reason": options.reason, **note_of(options), "storage_options": given}
+    outcome = rollback_together(targets, **how)
     made = zip(tables, outcome.outcomes.values(), strict=True)
     restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
     more = "nothing was deleted; the same for the versions before these undoes it"
@@ -427,31 +367,24 @@ def _rollback_together(options: argparse.Namespace) -> None:
     $ rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'
     """
 )
-def _rollback(options: argparse.Namespace) -> None:
+def _rollback(options: Options) -> None:
     if options.together_with:
         _rollback_together(options)
         return
     table = table_of(options)
     confirm(options, lambda: _plan_rollback(options), table)
-    outcome = table.rollback(
-        options.version, tag=options.tag, reason=options.reason, alone=options.alone
-    )
+    outcome = table.rollback(options.version, **_going_back(options))
     more = "nothing was deleted; a rollback to the version before this one undoes it"
     show(options, _restored(table, outcome), more=more)
 
 
 def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     """What a rollback did to a table, for programs."""
-    done = next(
-        each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id
-    )
+    commits = table.snapshot(outcome.version).commits
+    done = next(each for each in commits if each.job == outcome.job_id)
     names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")
-    return {
-        "version": outcome.version,
-        "restored": done.restored,
-        **{name: getattr(done.summary, name) for name in names},
-        "dropped_keys": outcome.dropped_keys,
-    }
+    document = {"version": outcome.version, "restored": done.restored, **_of(done.summary, *names)}
+    return {**document, "dropped_keys": outcome.dropped_keys}
 
 
 @command(
@@ -464,13 +397,13 @@ def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     $ tag /lake/flights 2013-q1 --version 7 --keep-for 400d
     """
 )
-def _tag(options: argparse.Namespace) -> None:
+def _tag(options: Options) -> None:
     table = table_of(options)
     outcome = table.tag(options.name, options.version, keep_for=options.keep_for)
     show(options, _tagged(options, table, outcome))
 
 
-def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
+def _tagged(options: Options, table: Table, outcome: Outcome) -> dict[str, Any]:
     """What a tag marks now, for programs."""
     from ..runtime.validation import to_datetime  # late: `--version` needs no pyarrow
 
@@ -479,7 +412,7 @@ def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict
     return {"version": outcome.version, "tag": options.name, "tagged": made.version, "until": until}
 
 
-def _plan_untag(options: argparse.Namespace) -> Plan | None:
+def _plan_untag(options: Options) -> Plan | None:
     from ..runtime.validation import to_datetime
 
     table = table_of(options)
@@ -490,24 +423,13 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
         return None
     only = table.changed_files(tag.version)["removed"]
     rows, size = (sum(only.column(name).to_pylist()) for name in ("rows", "bytes"))
-    others = sorted(
-        name
-        for name, each in head.tags.items()
-        if each.version == tag.version and name != options.name
-    )
-    return Plan(
-        version=head.version,
-        what=f"delete a tag, so that gc may take what only it keeps: {options.name}",
-        document={
-            "tag": options.name,
-            "tagged": tag.version,
-            "until": None if tag.until is None else to_datetime(tag.until).isoformat(),
-            "files": only.num_rows,
-            "rows": rows,
-            "bytes": size,
-            "other_tags": others,
-        },
-    )
+    alike = {name for name, each in head.tags.items() if each.version == tag.version}
+    until = None if tag.until is None else to_datetime(tag.until).isoformat()
+    document = {"tag": options.name, "tagged": tag.version, "until": until}
+    document |= {"files": only.num_rows, "rows": rows, "bytes": size}
+    document["other_tags"] = sorted(alike - {options.name})
+    what = f"delete a tag, so that gc may take what only it keeps: {options.name}"
+    return Plan(head.version, what, document)
 
 
 @command(
@@ -520,16 +442,12 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
     $ untag /lake/flights 2013-q1
     """
 )
-def _untag(options: argparse.Namespace) -> None:
+def _untag(options: Options) -> None:
     table = table_of(options)
     confirm(options, lambda: _plan_untag(options), table)
     outcome = table.untag(options.name)
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     show(options, document)
-
-
-# `manifestcommit settle`: a table that no longer depends on the one that decided its newest
-# version.
 
 
 @command(
@@ -542,8 +460,8 @@ def _untag(options: argparse.Namespace) -> None:
     $ settle /lake/rejects --outcome aborted --reason 'disk lost'
     """
 )
-def _settle(options: argparse.Namespace) -> None:
+def _settle(options: Options) -> None:
     outcome = table_of(options).settle(options.outcome, reason=options.reason)
     depends = "it depends on no other table: nothing to settle"
-    document = {"version": outcome.version, "kind": outcome.kind}
-    show(options, document, more=depends if outcome.kind == "unchanged" else "")
+    more = depends if outcome.kind == "unchanged" else ""
+    show(options, _of(outcome, "version", "kind"), more=more)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..terminal import Steps
-from .options import DONE, NO, as_typed, command, table_of
+from .options import DONE, NO, Options, as_typed, command, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ _GIVEN = ("where", "reason", "drop_tags", "abort_jobs", "grace", "foreign")
     $ erase /lake/passengers --where "person = 'Ada'" --reason 'request 17' --dry-run
     """
 )
-def _erase(options: argparse.Namespace) -> int:
+def _erase(options: Options) -> int:
     table = table_of(options)
     if not options.dry_run:
         confirm(options, lambda: _plan(options, table), table)
     return _print(options, _called(options, table, dry_run=options.dry_run))
 
 
-def _called(options: argparse.Namespace, table: Table, *, dry_run: bool) -> Erasure:
+def _called(options: Options, table: Table, *, dry_run: bool) -> Erasure:
     given: dict[str, Any] = {name: getattr(options, name) for name in _GIVEN}
     given |= {name: getattr(options, name) or [] for name in ("followers", "clones")}
     with Steps() as steps:
@@ -52,17 +51,16 @@ def _called(options: argparse.Namespace, table: Table, *, dry_run: bool) -> Eras
     return msgspec.structs.replace(found, waiting=told)
 
 
-def _plan(options: argparse.Namespace, table: Table) -> Plan | None:
+def _plan(options: Options, table: Table) -> Plan | None:
     version = table.version
     found = _called(options, table, dry_run=True)
     if found.state == "done":
         return None
-    document = {"rows": found.rows, "held by": "; ".join(found.waiting)}
     what = f"erase rows of {options.path}, and all versions that tell of them"
-    return Plan(version=version, what=what, document=document)
+    return Plan(version, what, {"rows": found.rows, "held by": "; ".join(found.waiting)})
 
 
-def _print(options: argparse.Namespace, found: Erasure) -> int:
+def _print(options: Options, found: Erasure) -> int:
     more = {"open": "call it again", "planned": "nothing was changed"}
     document = msgspec.to_builtins(found)
     if not written(options, document):
@@ -78,7 +76,7 @@ def _print(options: argparse.Namespace, found: Erasure) -> int:
     $ holders /lake/passengers --where "person = 'Ada'"
     """
 )
-def _holders(options: argparse.Namespace) -> int:
+def _holders(options: Options) -> int:
     rows = table_of(options).holders(options.where).to_pylist()
     show(options, rows, nothing="nothing holds such rows")
     return NO if rows else DONE

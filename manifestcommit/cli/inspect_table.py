@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from itertools import islice
 from pathlib import Path
@@ -13,13 +12,11 @@ import msgspec
 from ..display import counted
 from ..errors import UsageError
 from ..terminal import plain_text, print_json, print_table, quoted
-from .options import DONE, NO, chosen, command, json_object, positive, table_of
+from .options import DONE, NO, Options, chosen, command, json_object, positive, table_of
 from .output import show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# Commands that show what a version holds: schema, partitions, files, and the first rows.
 
 # the rest are names, positions and values: written as they are
 _COUNTS = ("files", "rows", "added_version")
@@ -34,7 +31,7 @@ _CELL = 60  # characters of a value of `head`
     $ schema /lake/flights
     """
 )
-def _schema(options: argparse.Namespace) -> None:
+def _schema(options: Options) -> None:
     columns = table_of(options).describe(**chosen(options))["columns"]
     show(options, columns, nothing="the table has no columns yet")
 
@@ -46,7 +43,7 @@ def _schema(options: argparse.Namespace) -> None:
     $ partitions /lake/flights --format csv
     """
 )
-def _partitions(options: argparse.Namespace) -> None:
+def _partitions(options: Options) -> None:
     found = table_of(options).partitions(**chosen(options))
     values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
     found = found.sort_by([(name, "ascending") for name in values]) if values else found
@@ -65,15 +62,12 @@ def _partitions(options: argparse.Namespace) -> None:
     """,
     limit=10,
 )
-def _head(options: argparse.Namespace) -> None:
+def _head(options: Options) -> None:
     names = names_in(options.columns)
     dataset = table_of(options).dataset(**chosen(options))
     if unknown := set(names or ()) - set(dataset.schema.names):
-        raise UsageError(
-            f"the table has no column {min(unknown)!r}",
-            argument="--columns",
-            given=repr(options.columns),
-        )
+        why = f"the table has no column {min(unknown)!r}"
+        raise UsageError(why, argument="--columns", given=repr(options.columns))
     found = dataset.head(options.limit, columns=names)
     rows = rows_of(found)
     if not written(options, rows):
@@ -109,44 +103,40 @@ def cell(value: Any) -> str:
     $ files /lake/flights --filter "day = '2013-01-01'" --format csv
     """
 )
-def _files(options: argparse.Namespace) -> None:
+def _files(options: Options) -> None:
     table = table_of(options)
     found = table.files(options.filter, **chosen(options)).sort_by("path")
     if written(options, rows_of(found)):
         return
     print_files(options, found, bounds=options.bounds)
-    rows, size = (sum(found.column(name).to_pylist()) for name in ("rows", "bytes"))
-    print(
-        f"{counted(found.num_rows, 'file')}, {counted(rows, 'row')}, {size_text(options, size)}",
-        file=sys.stderr,
-    )
+    size = size_text(options, sum(found.column("bytes").to_pylist()))
+    print(f"{_counts(found)}, {size}", file=sys.stderr)
 
 
-def print_files(options: argparse.Namespace, table: pa.Table, *, bounds: bool) -> None:
+def _counts(files: pa.Table) -> str:
+    rows = sum(files.column("rows").to_pylist())
+    return f"{counted(files.num_rows, 'file')}, {counted(rows, 'row')}"
+
+
+def print_files(options: Options, table: pa.Table, *, bounds: bool) -> None:
     """Files as a table for people."""
     hidden = {*_HIDDEN, *(() if bounds else ("bounds",))}
     # last: it is the longest by far
     print_rows(options, table, [n for n in table.column_names if n not in hidden] + ["path"])
 
 
-def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -> None:
+def print_rows(options: Options, table: pa.Table, names: list[str]) -> None:
     """Rows of the library's own, with counts and sizes among values of the user's."""
-    rows = [
-        tuple(
-            size_cell(options, value)
-            if name == "bytes"
-            else value
-            if name in _COUNTS
-            else quoted(value)
-            for name, value in row.items()
-        )
-        for row in rows_of(table.select(names))
-    ]
+
+    def shown(name: str, value: Any) -> Any:
+        if name == "bytes":
+            return size_cell(options, value)
+        return value if name in _COUNTS else quoted(value)
+
+    rows = [[shown(*each) for each in row.items()] for row in rows_of(table.select(names))]
     heads = {"bytes": "size", "added_version": "added"}
     print_table([heads.get(name, name) for name in names], rows, spare=("added",))
 
-
-# Commands that show what was committed: history, describe, watermarks, changes, lineage.
 
 _SHOWN = 100  # changes of rows that people see, unless they say otherwise
 
@@ -163,7 +153,7 @@ def _version(text: str) -> int:
     $ history /lake/flights --format csv
     """
 )
-def _history(options: argparse.Namespace) -> None:
+def _history(options: Options) -> None:
     from ..table.history import History  # late: `--help` needs no pyarrow
 
     rows = table_of(options).history(options.limit)
@@ -180,7 +170,7 @@ def _history(options: argparse.Namespace) -> None:
     $ describe /lake/flights --as-of 2013-01-31T12:00:00Z
     """
 )
-def _describe(options: argparse.Namespace) -> None:
+def _describe(options: Options) -> None:
     show(options, table_of(options).describe(**chosen(options)))
 
 
@@ -191,7 +181,7 @@ def _describe(options: argparse.Namespace) -> None:
     $ watermarks /lake/flights --json
     """
 )
-def _watermarks(options: argparse.Namespace) -> None:
+def _watermarks(options: Options) -> None:
     snapshot = table_of(options).snapshot(**chosen(options))
     marks = {
         source: {"position": position, "origin": snapshot.origins.get(source)}
@@ -201,13 +191,10 @@ def _watermarks(options: argparse.Namespace) -> None:
     show(options, marks, rows, nothing="no source has a watermark")
 
 
-def _row_changes(options: argparse.Namespace) -> None:
-    reader = table_of(options).changed_rows(
-        options.start_version,
-        options.end_version,
-        on=names_in(options.on),
-        columns=names_in(options.columns),
-    )
+def _row_changes(options: Options) -> None:
+    table, start, end = table_of(options), options.start_version, options.end_version
+    on, columns = names_in(options.on), names_in(options.columns)
+    reader = table.changed_rows(start, end, on=on, columns=columns)
     most = options.limit or (_SHOWN if options.format == "table" else None)
     # one more than is shown tells whether there are more
     found = islice((row for batch in reader for row in rows_of(batch)), most and most + 1)
@@ -239,7 +226,7 @@ def _row_changes(options: argparse.Namespace) -> None:
     """,
     types={"start_version": _version},
 )
-def _changes(options: argparse.Namespace) -> None:
+def _changes(options: Options) -> None:
     if options.rows:
         _row_changes(options)
         return
@@ -247,19 +234,15 @@ def _changes(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             raise UsageError("it is about rows; give --rows, too", argument=f"--{name}")
     if not options.start_version:
-        raise UsageError(
-            "expected a version from 1 on; with --rows 0 is one", argument="START", given="0"
-        )
+        expected = "expected a version from 1 on; with --rows 0 is one"
+        raise UsageError(expected, argument="START", given="0")
     changes = table_of(options).changed_files(options.start_version, options.end_version)
     document = {name: rows_of(table) for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
     if written(options, document, lines):
         return
     for name, table in changes.items():
-        print(
-            f"{name}: {counted(table.num_rows, 'file')}, "
-            f"{counted(sum(table.column('rows').to_pylist()), 'row')}"
-        )
+        print(f"{name}: {_counts(table)}")
         print_files(options, table, bounds=False)
 
 
@@ -271,7 +254,7 @@ def _changes(options: argparse.Namespace) -> None:
     $ lineage /lake/flights faa 27004
     """
 )
-def _lineage(options: argparse.Namespace) -> int:
+def _lineage(options: Options) -> int:
     try:
         position = int(options.position)
     except ValueError:
@@ -288,10 +271,7 @@ def _lineage(options: argparse.Namespace) -> int:
     return DONE if found is not None else NO
 
 
-# `manifestcommit metrics`: a table's figures, for monitoring.
-
-
-def _ends(options: argparse.Namespace) -> dict[str, Any] | None:
+def _ends(options: Options) -> dict[str, Any] | None:
     example = '{"topic:0": 12345}'
     return json_object(options.ends, "--ends", example, given=repr(options.ends))
 
@@ -303,11 +283,8 @@ def _ends(options: argparse.Namespace) -> dict[str, Any] | None:
     $ metrics /lake/flights --ends ends.json --json
     """
 )
-def _metrics(options: argparse.Namespace) -> None:
+def _metrics(options: Options) -> None:
     show(options, msgspec.to_builtins(table_of(options).metrics(_ends(options))))
-
-
-# `manifestcommit report`: pictures of a table as one HTML page.
 
 
 @command(
@@ -322,7 +299,7 @@ def _metrics(options: argparse.Namespace) -> None:
     """,
     last=200,
 )
-def _report(options: argparse.Namespace) -> None:
+def _report(options: Options) -> None:
     file: str | None = options.output
     if file is None and (options.open or options.format != "table"):
         what = "open" if options.open else options.format

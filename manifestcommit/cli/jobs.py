@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from ..errors import UsageError
 from ..format.object_names import is_job_id
 from ..format.snapshot import totals_of
 from ..terminal import other_tables
-from .options import DONE, NO, command, storage_options_of, table_of
+from .options import DONE, NO, Options, command, storage_options_of, table_of
 from .output import Plan, confirm, show, written
 
 if TYPE_CHECKING:
@@ -36,12 +35,9 @@ def _full(table: Table, given: str, *, settled: bool) -> str:
     found = [job for job in known if job.rpartition("-")[2].startswith(given.lower())]
     if len(found) == 1 and len(given) >= _LEAST:
         return found[0]
-    raise UsageError(
-        f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs` shows; "
-        f"{len(found)} known jobs begin so",
-        argument="JOB",
-        given=repr(given),
-    )
+    expected = f"expected a job id, or at least {_LEAST} of the digits that `manifestcommit jobs`"
+    why = f"{expected} shows; {len(found)} known jobs begin so"
+    raise UsageError(why, argument="JOB", given=repr(given))
 
 
 @command(
@@ -51,7 +47,7 @@ def _full(table: Table, given: str, *, settled: bool) -> str:
     $ resolve /lake/flights 3f2a90c1
     """
 )
-def _resolve(options: argparse.Namespace) -> int:
+def _resolve(options: Options) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=True)
     return _print_status(options, table, job, table.resolve(job), wanted="committed")
@@ -63,7 +59,7 @@ def _resolve(options: argparse.Namespace) -> int:
     $ jobs /lake/flights
     """
 )
-def _jobs(options: argparse.Namespace) -> None:
+def _jobs(options: Options) -> None:
     document = [
         {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
         for each in table_of(options).jobs()
@@ -79,7 +75,7 @@ def _jobs(options: argparse.Namespace) -> None:
     $ commit /lake/flights 3f2a90c1
     """
 )
-def _commit(options: argparse.Namespace) -> None:
+def _commit(options: Options) -> None:
     from ..table.functions import commit
 
     job = _full(table_of(options), options.job_id, settled=False)
@@ -101,7 +97,7 @@ def _commit(options: argparse.Namespace) -> None:
     $ abort /lake/flights 3f2a90c1 --dry-run
     """
 )
-def _abort(options: argparse.Namespace) -> int:
+def _abort(options: Options) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=False)
     confirm(options, lambda: _plan_abort(options, table, job), table)
@@ -109,7 +105,7 @@ def _abort(options: argparse.Namespace) -> int:
     return _print_status(options, table, job, found, wanted="aborted")
 
 
-def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
+def _plan_abort(options: Options, table: Table, job: str) -> Plan | None:
     from ..commits.prepared_job import read_prepared
 
     known = next((each for each in table.jobs() if each.job == job and each.state in _OPEN), None)
@@ -118,31 +114,19 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
     prepared = read_prepared(table._ctx, job)
     change = None if prepared is None else prepared.change
     written = totals_of(change.add, change.add_manifests) if change else totals_of(())
-    return Plan(
-        version=table.version,
-        what=f"abort job {job} for good",
-        document={
-            "job": job,
-            "age_s": time.time() - known.since,
-            "files": written.files,
-            "rows": written.rows,
-            "bytes": written.bytes,
-            "is_prepared": prepared is not None,
-            "together": sorted({*known.together} - {table.url}),
-        },
-    )
+    document = {"job": job, "age_s": time.time() - known.since, "files": written.files}
+    document |= {"rows": written.rows, "bytes": written.bytes}
+    document |= {"is_prepared": prepared is not None}
+    document["together"] = sorted({*known.together} - {table.url})
+    return Plan(table.version, f"abort job {job} for good", document)
 
 
 def _print_status(
-    options: argparse.Namespace, table: Table, job: str, status: Resolution, *, wanted: str
+    options: Options, table: Table, job: str, status: Resolution, *, wanted: str
 ) -> int:
     """What became of a job; 0 if it is what was wanted."""
-    document = {
-        "job": job,
-        "status": str(status),
-        "version": status.version,
-        "together": status.together,
-    }
+    document: dict[str, Any] = {"job": job, "status": str(status)}
+    document |= {"version": status.version, "together": status.together}
     if not written(options, document):
         said = status.replace("_", " ")
         if status.version is not None:

@@ -3,10 +3,10 @@ copies of tables."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..terminal import Steps, print_table
 from ..version import install
 from .inspect_table import rows_of
-from .options import command, number, storage_options_of, text_in
+from .options import Options, command, number, storage_options_of, text_in
 from .output import show, written
 
 _TOKEN = "MANIFESTCOMMIT_SERVE_TOKEN"
@@ -30,7 +30,7 @@ _LEAST = 8  # characters of a token
     $ tables /lake --namespace sales --json
     """
 )
-def _tables(options: argparse.Namespace) -> None:
+def _tables(options: Options) -> None:
     from ..catalog.lake import check_there, lake  # late: `--help` needs no pyarrow
 
     opened = lake(options.path, storage_options_of(options.storage_options))
@@ -66,37 +66,27 @@ def _tables(options: argparse.Namespace) -> None:
     refresh="60s",
     sample_rows=0,
 )
-def _serve(options: argparse.Namespace) -> None:
+def _serve(options: Options) -> None:
     try:
         from ..catalog.rest import Catalog, serve  # late: an extra
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"serve needs {error.name}, which is not installed: {install('serve')}"
-        ) from error
+        needed = f"serve needs {error.name}, which is not installed"
+        raise UsageError(f"{needed}: {install('serve')}") from error
     from ..catalog.lake import check_there
     from ..runtime.validation import parse_age
     from ..store import StorageOptions, open_store
 
     given = StorageOptions(storage_options_of(options.storage_options))
-    catalog = Catalog(
-        open_store(options.path, given),
-        given,
-        refresh_s=parse_age(options.refresh, "refresh"),
-        sample=options.sample_rows,
-    )
-    check_there(catalog.store.url)
-    serve(
-        catalog,
-        host=options.host,
-        port=options.port,
-        token=_token(options.token_file),
-        told=lambda address: print(
-            f"{visible(catalog.store.url)} is served at {address}: pages, and Iceberg's REST "
-            "catalog, read-only",
-            file=sys.stderr,
-            flush=True,
-        ),
-    )
+    store, refresh_s = open_store(options.path, given), parse_age(options.refresh, "refresh")
+    catalog = Catalog(store, given, refresh_s=refresh_s, sample=options.sample_rows)
+    check_there(store.url)
+
+    def told(address: str) -> None:
+        what = f"is served at {address}: pages, and Iceberg's REST catalog, read-only"
+        print(f"{visible(store.url)} {what}", file=sys.stderr, flush=True)
+
+    token = _token(options.token_file)
+    serve(catalog, host=options.host, port=options.port, token=token, told=told)
 
 
 def _token(file: str | None) -> str | None:
@@ -108,11 +98,9 @@ def _token(file: str | None) -> str | None:
     if not token and file is None:
         return None
     if len(token) < _LEAST or not re.fullmatch(r"[!-~]+", token):
-        raise UsageError(
-            f"expected a token of {_LEAST} ASCII characters or more, without "
-            "spaces, such as `openssl rand -hex 32` prints",
-            argument=source,
-        )
+        expected = f"expected a token of {_LEAST} ASCII characters or more, without spaces"
+        such = "such as `openssl rand -hex 32` prints"
+        raise UsageError(f"{expected}, {such}", argument=source)
     return token
 
 
@@ -125,16 +113,16 @@ def _token(file: str | None) -> str | None:
     $ publish-catalog s3://bucket/lake s3://names/lake
     """
 )
-def _publish_catalog(options: argparse.Namespace) -> None:
+def _publish_catalog(options: Options) -> None:
     from ..catalog.publishing import publish_catalog  # late: `--help` needs no pyarrow
 
-    found = publish_catalog(
-        options.path,
-        options.to,
-        storage_options=storage_options_of(options.storage_options),
-        to_options=storage_options_of(options.to_options, "to_options"),
-    )
+    found = publish_catalog(options.path, options.to, **_stores(options))
     show(options, rows_of(found))
+
+
+def _stores(options: Options) -> dict[str, Any]:
+    names = ("storage_options", "to_options")
+    return {name: storage_options_of(getattr(options, name), name) for name in names}
 
 
 @command(
@@ -148,16 +136,10 @@ def _publish_catalog(options: argparse.Namespace) -> None:
     $ clone /lake/orders s3://standby/orders --to-options standby.json --dry-run
     """
 )
-def _clone(options: argparse.Namespace) -> None:
+def _clone(options: Options) -> None:
     from ..catalog.clone import clone  # late: `--help` needs no pyarrow
 
     with Steps() as steps:
-        done = clone(
-            options.path,
-            options.to,
-            dry_run=options.dry_run,
-            progress=steps,
-            storage_options=storage_options_of(options.storage_options),
-            to_options=storage_options_of(options.to_options, "to_options"),
-        )
+        how = {"dry_run": options.dry_run, "progress": steps, **_stores(options)}
+        done = clone(options.path, options.to, **how)
     show(options, msgspec.to_builtins(done))

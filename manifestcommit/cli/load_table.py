@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ import msgspec
 
 from ..display import counted, visible
 from ..errors import UsageError
-from .options import SHARED, command, note_of, storage_options_of, text_in
+from .options import SHARED, Options, command, note_of, storage_options_of, text_in
 from .output import Plan, confirm, written
 
 SHARED["@source"] = """
@@ -68,39 +67,29 @@ _OF_KINDS = {
     _KAFKA: "servers kafka_settings value record_columns start until on_broken on_lost",
 }
 # Option -> the argument that it is, where that has another name.
-_ARGUMENTS = {
-    "input_format": "format",
-    "source_options": "storage_options",
-    "dsn_file": "dsn",
-    "kafka_settings": "settings",
-}
+_ARGUMENTS = {"input_format": "format", "source_options": "storage_options"}
+_ARGUMENTS |= {"dsn_file": "dsn", "kafka_settings": "settings"}
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
 
-def _kind(options: argparse.Namespace) -> str:
+def _kind(options: Options) -> str:
     """The kind of source; UsageError where an option of another kind is given."""
     prefixes = (_TABLE, _KAFKA, _POSTGRES)
     kind = next((each for each in prefixes if options.source.startswith(each)), _FILES)
     word, sign, rest = options.source.partition(":")
     near = difflib.get_close_matches(f"{word}:", prefixes, 1)
     if kind == _FILES and sign and near and not rest.startswith("//"):
-        raise UsageError(
-            f"no source is of the kind {word}:; did you mean {near[0]}? Nothing was loaded",
-            argument="source",
-            given=repr(options.source),
-        )
+        why = f"no source is of the kind {word}:; did you mean {near[0]}? Nothing was loaded"
+        raise UsageError(why, argument="source", given=repr(options.source))
     for name in " ".join(_OF_KINDS.values()).split():
         takers = [each for each, names in _OF_KINDS.items() if name in names.split()]
         if kind not in takers and _is_given(options, name):
-            raise UsageError(
-                f"it is for {' and '.join(takers)}, and the source is of {kind}; nothing was "
-                "loaded. Leave it out",
-                argument=name,
-            )
+            why = f"it is for {' and '.join(takers)}, and the source is of {kind}"
+            raise UsageError(f"{why}; nothing was loaded. Leave it out", argument=name)
     return kind
 
 
-def _source(options: argparse.Namespace) -> Any:
+def _source(options: Options) -> Any:
     from .. import sources  # late: `--help` needs no pyarrow
 
     if options.source.startswith(_URL_OF_POSTGRES):
@@ -122,11 +111,11 @@ def _source(options: argparse.Namespace) -> Any:
     return sources.postgres(given.pop("dsn", ""), of, **given)
 
 
-def _is_given(options: argparse.Namespace, name: str) -> bool:
+def _is_given(options: Options, name: str) -> bool:
     return getattr(options, name, None) not in (None, False)
 
 
-def _made(options: argparse.Namespace, names: str) -> Iterator[tuple[str, Any]]:
+def _made(options: Options, names: str) -> Iterator[tuple[str, Any]]:
     """The options among these that are given, with what their texts mean."""
     for name in filter(partial(_is_given, options), names.split()):
         value = getattr(options, name)
@@ -155,7 +144,7 @@ def _names(text: str) -> list[str]:
     return [name for name in split_calls(text) if name]
 
 
-def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+def _arguments(options: Options) -> dict[str, Any]:
     names = "max_bytes max_errors partition_by merge_schema on_violation storage_options every"
     return {**dict(_made(options, names)), **note_of(options)}
 
@@ -180,7 +169,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """,
     types={"max_errors": int},
 )
-def _load(options: argparse.Namespace) -> None:
+def _load(options: Options) -> None:
     from ..sources.loading import load
 
     call = partial(load, _source(options), options.path, **_arguments(options))
@@ -188,7 +177,7 @@ def _load(options: argparse.Namespace) -> None:
     def plan() -> Plan:
         would = call(restart=True, dry_run=True)
         what = f"replace the rows of {would.url} by {would.planned[0]}"
-        return Plan(version=0, what=what, document=dict(would.positions))
+        return Plan(0, what, dict(would.positions))
 
     if options.restart and not options.dry_run:
         confirm(options, plan)  # the rows of now go, whichever they are
@@ -207,7 +196,7 @@ def _load(options: argparse.Namespace) -> None:
     """,
     types={"max_errors": int},
 )
-def _follow(options: argparse.Namespace) -> None:
+def _follow(options: Options) -> None:
     from ..sources.loading import follow
 
     for outcome in follow(_source(options), options.path, **_arguments(options)):
@@ -215,7 +204,7 @@ def _follow(options: argparse.Namespace) -> None:
         sys.stdout.flush()
 
 
-def _show(options: argparse.Namespace, outcome: Any) -> None:
+def _show(options: Options, outcome: Any) -> None:
     if written(options, msgspec.to_builtins(outcome)):
         return
     if options.command == "load" and options.dry_run:

@@ -18,30 +18,9 @@ from typing import NoReturn
 from ..display import visible
 from ..errors import ManifestCommitError
 from ..version import __version__
-from . import (
-    change_table,
-    erase,
-    inspect_table,
-    jobs,
-    lake,
-    load_table,
-    maintain_table,
-    upkeep,
-)
-from .options import (
-    DECLARED,
-    DONE,
-    INTERRUPTED,
-    MEANINGS,
-    USAGE,
-    Commands,
-    EndedError,
-    Run,
-    as_typed,
-    check_reason,
-    command,
-    exit_code,
-)
+from . import change_table, erase, inspect_table, jobs, lake, load_table, maintain_table, upkeep
+from . import options as shared
+from .options import DONE, INTERRUPTED, USAGE, Commands, EndedError, Options, command
 
 _GROUPS = {
     "inspect": (inspect_table,),
@@ -117,18 +96,16 @@ def make_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"manifestcommit {__version__}")
-    commands = Commands(
-        parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
-    )
-    parser.commands = commands
+    made = parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.commands = commands = Commands(made)
     for group, modules in _GROUPS.items():
-        for declared in (each for module in modules for each in DECLARED[module.__name__]):
+        for declared in (each for module in modules for each in shared.DECLARED[module.__name__]):
             commands.add(group, declared)
     return parser
 
 
 def exit_codes() -> str:
-    lines = [f"  {code:<4} {meaning}" for code, meaning in MEANINGS.items()]
+    lines = [f"  {code:<4} {meaning}" for code, meaning in shared.MEANINGS.items()]
     return "\n".join(["exit status:", *lines])
 
 
@@ -157,7 +134,7 @@ def _grouped(commands: Commands) -> str:
     """,
     about_table=False,
 )
-def _help(options: argparse.Namespace) -> None:
+def _help(options: Options) -> None:
     if options.verb is None:
         options.top.print_help()
     elif options.verb in options.commands.parsers:
@@ -166,16 +143,8 @@ def _help(options: argparse.Namespace) -> None:
         options.top.parse_args([options.verb])  # says that there is none, and what may be meant
 
 
-def _status(options: argparse.Namespace) -> int:
-    run: Run = options.run
-    try:
-        return run(options) or DONE
-    except EndedError as ended:
-        return ended.status
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status."""
+    """shared.Run one command; returns its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal without unicode is no reason to stop
@@ -188,18 +157,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if getattr(options, "json", False):
         options.format = "json"
     try:
-        check_reason(options)
-        status = _status(options)
+        shared.check_reason(options)
+        try:
+            status: int = options.run(options) or DONE
+        except EndedError as ended:
+            status = ended.status
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status
     except ManifestCommitError as error:
-        print(f"manifestcommit: {visible(as_typed(error, options))}", file=sys.stderr)
-        return exit_code(type(error))
+        print(f"manifestcommit: {visible(shared.as_typed(error, options))}", file=sys.stderr)
+        return shared.exit_code(type(error))
     except KeyboardInterrupt as error:
-        print(
-            "\n".join(["manifestcommit: interrupted", *getattr(error, "__notes__", ())]),
-            file=sys.stderr,
-        )
+        lines = ["manifestcommit: interrupted", *getattr(error, "__notes__", ())]
+        print("\n".join(lines), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

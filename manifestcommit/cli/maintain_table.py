@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -14,20 +13,17 @@ from ..display import counted, visible
 from ..errors import UsageError
 from ..terminal import Steps, print_table
 from .inspect_table import names_in
-from .options import DONE, NO, UNANSWERED, command, table_of
+from .options import DONE, NO, UNANSWERED, Options, command, table_of
 from .output import Plan, confirm, show, size_cell, size_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..operations.adopt import Adoption
     from ..operations.gc import GcReport
     from ..table import Table
 
-# `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 
-
-def _print_plan(options: argparse.Namespace, plan: pa.Table) -> None:
+def _print_plan(options: Options, plan: pa.Table) -> None:
     """What would be rewritten, and what would be left for the next run."""
     rows = plan.to_pylist()
     done = [row for row in rows if row["action"] == "rewrite"]
@@ -54,36 +50,28 @@ def _print_plan(options: argparse.Namespace, plan: pa.Table) -> None:
     types={"min_files": int},
     min_files=2,
 )
-def _compact(options: argparse.Namespace) -> None:
+def _compact(options: Options) -> None:
     table = table_of(options)
-    which = {
-        "target_file_size": options.target_file_size,
-        "where": options.where,
-        "sort_by": options.sort_by,
-        "min_files": options.min_files,
-        "only_manifests": options.only_manifests,
-        **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
-    }
+    names = ("target_file_size", "where", "sort_by", "min_files", "only_manifests", "max_bytes")
+    which = {name: getattr(options, name) for name in names}
+    if options.max_bytes is None:
+        del which["max_bytes"]  # as it is by default
     if options.dry_run:
         _print_plan(options, table.plan_compaction(**which))
         return
     with Steps() as steps:
         made = table.compact(**which, progress=steps)
-    found = made.version or made.lost_groups or made.left_groups
-    nothing = "no small files or manifests that could become fewer were found"
-    show(
-        options,
-        msgspec.to_builtins(made),
-        more="" if found else f"nothing was committed: {nothing}",
-    )
+    more = ""
+    if not (made.version or made.lost_groups or made.left_groups):
+        nothing = "no small files or manifests that could become fewer were found"
+        more = f"nothing was committed: {nothing}"
+    show(options, msgspec.to_builtins(made), more=more)
 
-
-# `manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
 
 _RETENTION = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
 
 
-def _print_gc_plan(options: argparse.Namespace, plan: pa.Table) -> None:
+def _print_gc_plan(options: Options, plan: pa.Table) -> None:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
     gone = [each["bytes"] for each in rows if each["action"] == "delete"]
@@ -91,7 +79,7 @@ def _print_gc_plan(options: argparse.Namespace, plan: pa.Table) -> None:
     show(options, rows, more=f"{what} would be deleted; nothing was changed")
 
 
-def _print_report(options: argparse.Namespace, report: GcReport) -> None:
+def _print_report(options: Options, report: GcReport) -> None:
     """What was deleted, and what is left."""
     document = msgspec.to_builtins(report)
     if options.format != "table":
@@ -143,7 +131,7 @@ def _print_report(options: argparse.Namespace, report: GcReport) -> None:
     """,
     types={"keep_versions": int, "keep_keys": int},
 )
-def _gc(options: argparse.Namespace) -> None:
+def _gc(options: Options) -> None:
     table = table_of(options)
     if options.dry_run:
         _print_gc_plan(options, _called(options, table.plan_gc))
@@ -153,16 +141,16 @@ def _gc(options: argparse.Namespace) -> None:
     _print_report(options, _called(options, table.gc))
 
 
-def _called(options: argparse.Namespace, call: Any) -> Any:
+def _called(options: Options, call: Any) -> Any:
     with Steps() as steps:
         return call(**_kept(options), foreign=options.foreign, progress=steps)
 
 
-def _kept(options: argparse.Namespace) -> dict[str, Any]:
+def _kept(options: Options) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _RETENTION}
 
 
-def _keeps_less(options: argparse.Namespace, table: Table) -> bool:
+def _keeps_less(options: Options, table: Table) -> bool:
     """Whether it deletes what a daily run keeps."""
     given = _kept(options)
     if options.foreign or not any(value is not None for value in given.values()):
@@ -184,26 +172,20 @@ def _kind(reason: str) -> str:
     return re.sub(r"\d+", "…", reason.partition("; job ")[0])
 
 
-def _plan(options: argparse.Namespace, table: Table) -> Plan:
+def _plan(options: Options, table: Table) -> Plan:
     version = table.version
     found = _called(options, table.plan_gc)
     rows = [each for each in found.to_pylist() if each["action"] == "delete"]
     reasons = Counter(_kind(each["reason"]) for each in rows)
     from ..operations import upkeep_properties as kept  # late: `--help` needs no pyarrow
 
-    return Plan(
-        version=version,
-        what=f"delete for good what {options.path} no longer needs",
-        document={
-            "objects": len(rows),
-            "bytes": sum(each["bytes"] for each in rows),
-            "reasons": "; ".join(f"{n:,}: {reason}" for reason, n in reasons.most_common(10)),
-            "kept": kept.retention_text(kept.retention_of(table.snapshot(), _kept(options))),
-        },
-    )
-
-
-# The command that makes a table of a folder of Parquet files: `adopt`.
+    document = {
+        "objects": len(rows),
+        "bytes": sum(each["bytes"] for each in rows),
+        "reasons": "; ".join(f"{n:,}: {reason}" for reason, n in reasons.most_common(10)),
+        "kept": kept.retention_text(kept.retention_of(table.snapshot(), _kept(options))),
+    }
+    return Plan(version, f"delete for good what {options.path} no longer needs", document)
 
 
 @command(
@@ -218,16 +200,11 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     $ adopt /lake/old --from delta
     """
 )
-def _adopt(options: argparse.Namespace) -> None:
-    names = names_in(options.partition_by)
-    found: Adoption = table_of(options).adopt(
-        partition_by=names, from_=options.from_, rewrite=options.rewrite
-    )
+def _adopt(options: Options) -> None:
+    how = {"from_": options.from_, "rewrite": options.rewrite}
+    found = table_of(options).adopt(partition_by=names_in(options.partition_by), **how)
     more = "it was adopted before: there is nothing to do" if found.already_adopted else ""
     show(options, msgspec.to_builtins(found), more=more)
-
-
-# Commands that show a table to other engines: `export`, `create-table-sql`.
 
 
 @command(
@@ -238,7 +215,7 @@ def _adopt(options: argparse.Namespace) -> None:
     $ export /lake/flights --to spark-catalog
     """
 )
-def _export(options: argparse.Namespace) -> None:
+def _export(options: Options) -> None:
     table = table_of(options)
     made = [table.export(name) for name in options.to.split(",")]
     show(options, [msgspec.to_builtins(each) for each in made])
@@ -252,13 +229,10 @@ def _export(options: argparse.Namespace) -> None:
     $ create-table-sql /lake/flights lake.flights
     """
 )
-def _create_table_sql(options: argparse.Namespace) -> None:
+def _create_table_sql(options: Options) -> None:
     statement = table_of(options).create_table_sql(options.name)
     if not written(options, {"statement": statement}):
         print(f"{statement};")
-
-
-# `manifestcommit verify`: whether a table is whole, and what to do where it is not.
 
 
 @command(
@@ -268,7 +242,7 @@ def _create_table_sql(options: argparse.Namespace) -> None:
     $ verify /lake/flights --deep
     """
 )
-def _verify(options: argparse.Namespace) -> int:
+def _verify(options: Options) -> int:
     with Steps() as steps:
         report = table_of(options).verify(deep=options.deep, progress=steps)
     document = {**msgspec.to_builtins(report), "is_sound": report.is_sound}
@@ -277,16 +251,12 @@ def _verify(options: argparse.Namespace) -> int:
     return DONE if report.is_sound else NO
 
 
-def _print_findings(
-    options: argparse.Namespace, document: dict[str, Any], url: str, verdict: str
-) -> None:
+def _print_findings(options: Options, document: dict[str, Any], url: str, verdict: str) -> None:
     is_table = options.format == "table"
     show(options, document, None if is_table else document["findings"])
     if is_table:
         print(f"\n{visible(url)}{verdict}")
 
-
-# `manifestcommit doctor`: whether a store is safe for commits.
 
 _VERDICTS = {
     "safe": "safe for commits, as far as probes can show.",
@@ -302,7 +272,7 @@ _VERDICTS = {
     $ doctor s3://bucket/lake
     """
 )
-def _doctor(options: argparse.Namespace) -> int:
+def _doctor(options: Options) -> int:
     with Steps() as steps:
         report = table_of(options).doctor(progress=steps)
     verdict = f": {_VERDICTS[report.verdict]}"

@@ -12,23 +12,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from ..errors import (
-    CheckFailedError,
-    CommitConflictError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    ManifestCommitError,
-    UnsafeStoreError,
-    UsageError,
-    WatermarkError,
-    invalid,
-)
+from .. import errors
+from ..errors import ManifestCommitError, UsageError, invalid
 
 if TYPE_CHECKING:
     from ..table import Table
@@ -44,14 +33,9 @@ MEANINGS: Mapping[int, str] = {
 }
 # Errors by which the answer is no.
 _NO = (
-    CommitConflictError,
-    CheckFailedError,
-    ConstraintError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    UnsafeStoreError,
-    WatermarkError,
+    *(errors.CommitConflictError, errors.CheckFailedError, errors.ConstraintError),
+    *(errors.JobAbortedError, errors.JobFencedError, errors.KeyReusedError),
+    *(errors.UnsafeStoreError, errors.WatermarkError),
 )
 
 
@@ -61,7 +45,8 @@ def exit_code(error: type[ManifestCommitError]) -> int:
     return NO if issubclass(error, _NO) else UNANSWERED
 
 
-Run = Callable[[argparse.Namespace], int | None]  # the exit status, if it may be another than 0
+Options: TypeAlias = argparse.Namespace
+Run = Callable[[Options], int | None]  # the exit status, if it may be another than 0
 
 
 class EndedError(Exception):
@@ -129,16 +114,14 @@ DECLARED: dict[str, list[Declared]] = {}  # by module
 def command(
     *texts: str, types: Mapping[str, Any] | None = None, about_table: bool = True, **defaults: Any
 ) -> Callable[[Run], Run]:
-    """Declare commands by their help, which is also what their arguments are made from.
-
-    texts: `name: what it does`; a line for each argument, two spaces before what is said of it; `$`
-    before an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]`
-    need not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again,
-    `a|b` is one of these, and without a value it is a flag. Of successive lines with `|` one may be
-    given, of those with `!` one has to be. `title:` begins a group, `@word` is what others
-    take, too. types: of values, by destination; by default a text, and a number from 1 on for N and
-    versions.
-    """
+    """Declare commands by their help, which is also what their arguments are made from. texts:
+    `name: what it does`; a line for each argument, two spaces before what is said of it; `$` before
+    an example; an empty line, and what the help ends with. `NAME` has to be there, `[NAME]` need
+    not, `NAME*` may be several. `--name VALUE!` has to be there, `VALUE*` may be given again, `a|b`
+    is one of these, and without a value it is a flag. Of successive lines with `|` one may be
+    given, of those with `!` one has to be. `title:` begins a group, `@word` is what others take,
+    too. types: of values, by destination; by default a text, and a number from 1 on for N and
+    versions."""
 
     def declare(run: Run) -> Run:
         DECLARED.setdefault(run.__module__, []).extend(
@@ -177,10 +160,8 @@ class Commands:
             _add_arguments(parser, _spelled_out(["@common"]), {})
             parser.set_defaults(format="table")
         _add_arguments(parser, arguments, declared.types)
-        parser.set_defaults(
-            run=declared.run, command=name, parser=parser, commands=self, actions=parser._actions
-        )
-        parser.set_defaults(**declared.defaults)
+        known = {"commands": self, "actions": parser._actions, **declared.defaults}
+        parser.set_defaults(run=declared.run, command=name, parser=parser, **known)
         self.parsers[name] = parser
         self.groups.setdefault(group, {})[name] = what
 
@@ -194,11 +175,8 @@ def _spelled_out(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def _add_arguments(
-    parser: argparse.ArgumentParser, lines: Sequence[str], types: Mapping[str, Any]
-) -> None:
-    group: Any = parser
-    before, chosen = "", parser
+def _add_arguments(parser: Any, lines: Sequence[str], types: Mapping[str, Any]) -> None:
+    group, before, chosen = parser, "", parser
     for line in lines:
         if line.endswith(":") and "  " not in line:
             group = parser.add_argument_group(line[:-1])
@@ -215,8 +193,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
     names = re.findall(r"(?:^|(?<=, ))--?[\w-]+", declared)
     value = re.sub(r"^(--?[\w-]+(, )?)+ ?", "", declared)
     options: dict[str, Any] = {"help": what or None}
-    metavar = value.rstrip("*!")
-    metavar = metavar if names else metavar.strip("[]")
+    metavar = value.rstrip("*!") if names else value.rstrip("*!").strip("[]")
     last = names[-1].lstrip("-").replace("-", "_") if names else metavar.lower()
     dest = last if names else _DESTINATIONS.get(metavar, last)
     dest += "_" * keyword.iskeyword(dest)
@@ -238,7 +215,7 @@ def _add_argument(group: Any, declared: str, what: str, types: Mapping[str, Any]
         group.add_argument(dest, nargs=count, **options)
 
 
-def note_of(options: argparse.Namespace) -> dict[str, Any]:
+def note_of(options: Options) -> dict[str, Any]:
     """The arguments `message` and `metadata` of the call."""
     pairs = options.metadata or []
     if len(dict(pairs)) < len(pairs):
@@ -246,7 +223,7 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
-def check_reason(options: argparse.Namespace) -> None:
+def check_reason(options: Options) -> None:
     """Refuse a reason that cannot be recorded before the command asks."""
     if getattr(options, "reason", None) is not None:
         from ..runtime.validation import RULES  # late: `--help` needs no pyarrow
@@ -254,13 +231,10 @@ def check_reason(options: argparse.Namespace) -> None:
         RULES["reason"]("reason", options.reason)
 
 
-def as_typed(said: str | ManifestCommitError, options: argparse.Namespace) -> str:
+def as_typed(said: str | ManifestCommitError, options: Options) -> str:
     """What the library says, with its arguments as they are typed here: `--as-of`, not `as_of`;
     JOB, not `job_id`; `--restart`, not `restart=True`. Paths, and what is in quotes, stay. [SE3]"""
-    names = {
-        each.dest: each.option_strings[-1] if each.option_strings else str(each.metavar)
-        for each in options.actions
-    }
+    names = {each.dest: [str(each.metavar), *each.option_strings][-1] for each in options.actions}
     text = str(said)
     if isinstance(said, UsageError) and said.argument is not None:
         text = invalid(said, names.get(said.argument, said.argument))
@@ -296,7 +270,7 @@ def number(what: str, least: int, most: float = math.inf) -> Callable[[str], int
 positive = number("a number from 1 on", 1)
 
 
-def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
+def table_of(options: Options, path: str | None = None) -> Table:
     """The table of a command, with its note. path: of another one that it is about, too."""
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
@@ -342,5 +316,5 @@ def json_object(
     return found
 
 
-def chosen(options: argparse.Namespace) -> Mapping[str, Any]:
+def chosen(options: Options) -> Mapping[str, Any]:
     return {"version": options.version, "as_of": options.as_of, "tag": options.tag}

@@ -5,35 +5,29 @@ question on a terminal. [SE4]
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..display import age, cut, visible
 from ..terminal import is_terminal, plain_text, print_csv, print_json, print_table, short_size, size
-from .options import DONE, NO, USAGE, EndedError
+from .options import DONE, NO, USAGE, EndedError, Options
 
 if TYPE_CHECKING:
     from ..table import Table
 
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 _CELL = 60  # characters of a list
 # Members that are numbers to copy, and those that a narrow terminal does without.
 _NAMES = ("position", "origin", "start", "end", "id")
 _SPARE = ("metadata", "author", "job", "added", "since", "removed bytes", "removed rows")
 
 
-def written(
-    options: argparse.Namespace, value: Any, rows: Iterable[Mapping[str, Any]] | None = None
-) -> bool:
+def written(options: Options, value: Any, rows: Rows | None = None) -> bool:
     """Print a result in the chosen format; False where that is a table, which the caller prints.
-
     value: the JSON document. rows: what jsonl and csv have a line for; by default the document's
-    own rows, or itself as one row.
-    """
+    own rows, or itself as one row."""
     if options.format == "table":
         return False
     if options.format == "json":
@@ -49,18 +43,16 @@ def written(
 
 
 def show(
-    options: argparse.Namespace,
-    value: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    rows: Sequence[Mapping[str, Any]] | None = None,
+    options: Options,
+    value: Mapping[str, Any] | Rows,
+    rows: Rows | None = None,
     *,
     nothing: str = "",
     more: str = "",
 ) -> None:
     """Print a result in the chosen format: for people rows as a table, and of a document its
-    members, then its rows. What is empty is left out.
-
-    nothing: instead of a table without rows. more: a sentence for people, on standard error.
-    """
+    members, then its rows. What is empty is left out. nothing: instead of a table without rows.
+    more: a sentence for people, on standard error."""
     if written(options, value, rows):
         return
     if rows is not None or not isinstance(value, Mapping):
@@ -71,25 +63,21 @@ def show(
         print(more, file=sys.stderr)
 
 
-def _print_document(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
+def _print_document(options: Options, document: Mapping[str, Any]) -> None:
     known = {name: value for name, value in document.items() if not _is_empty(value)}
     below = {name: value for name, value in known.items() if _are_rows(value)}
-    single = [(_title(name), _cell(options, name, known[name])) for name in known.keys() - below]
-    order = {_title(name): at for at, name in enumerate(known)}
-    print_table(("", ""), sorted(single, key=lambda row: order[row[0]]), header=False)
+    single = [(name, value) for name, value in known.items() if name not in below]
+    cells = [(_title(name), _cell(options, name, value)) for name, value in single]
+    print_table(("", ""), cells, header=False)
     for name, rows in below.items():
         print(f"\n{_title(name)}")
         _print_rows(options, rows)
 
 
-def _print_rows(
-    options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], nothing: str = ""
-) -> None:
-    names = [
-        name
-        for name in dict.fromkeys(name for row in rows for name in row)
-        if not all(_is_empty(row.get(name)) for row in rows) and name != "summary"
-    ]
+def _print_rows(options: Options, rows: Rows, nothing: str = "") -> None:
+    there = dict.fromkeys(name for row in rows for name in row if not _is_empty(row[name]))
+    names = [name for name in dict.fromkeys(n for row in rows for n in row) if name in there]
+    names = [name for name in names if name != "summary"]
     cells = [[_cell(options, name, row.get(name)) for name in names] for row in rows]
     print_table(list(map(_title, names)), cells, nothing, spare=_SPARE)
 
@@ -100,7 +88,7 @@ def _title(name: str) -> str:
     return known.get(name, name.removesuffix("_s").replace("_", " "))
 
 
-def _cell(options: argparse.Namespace, name: str, value: Any) -> Any:
+def _cell(options: Options, name: str, value: Any) -> Any:
     """A member as people read it: sizes and ages in their units, numbers with their thousands."""
     from ..operations.describe import author_text, partners_text  # late: `--help` needs no pyarrow
     from ..table.history import short_job
@@ -139,7 +127,7 @@ def _are_rows(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value)
 
 
-def lines_of(options: argparse.Namespace, document: Mapping[str, Any]) -> list[str]:
+def lines_of(options: Options, document: Mapping[str, Any]) -> list[str]:
     """The members of a document, a line each; rows below their names."""
     lines = []
     for name, value in document.items():
@@ -154,34 +142,27 @@ def lines_of(options: argparse.Namespace, document: Mapping[str, Any]) -> list[s
     return lines
 
 
-def size_cell(options: argparse.Namespace, count: int) -> int | str:
+def size_cell(options: Options, count: int) -> int | str:
     return count if options.bytes else short_size(count)
 
 
-def size_text(options: argparse.Namespace, count: int) -> str:
+def size_text(options: Options, count: int) -> str:
     return size(count, exact=options.bytes)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change would do.
-
-    Attributes:
-        version: the table's newest version, from which this follows.
-        what: the change in one line.
-        document: its numbers.
-    """
+class Plan(NamedTuple):
+    """What a change would do: `what`, in one line, in numbers. version: the newest, from which this
+    follows."""
 
     version: int
     what: str
     document: dict[str, Any]
 
 
-def confirm(options: argparse.Namespace, plan: Callable[[], Plan | None], *tables: Table) -> None:
-    """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4]
-
-    plan: reads what the change would do now; None: nothing that is worth a question. tables: where
-    the newest version of one has moved while someone was thinking, the question is put again.
-    """
+def confirm(options: Options, plan: Callable[[], Plan | None], *tables: Table) -> None:
+    """Go on where the change is wanted; EndedError: it was a dry run, or it is not. [SE4] plan:
+    reads what the change would do now; None: nothing that is worth a question. tables: where the
+    newest version of one has moved while someone was thinking, the question is put again."""
     if options.dry_run:
         raise EndedError(_shown(options, plan()))
     if options.yes:
@@ -210,7 +191,7 @@ def _confirmed() -> bool:
     return False
 
 
-def _refused(options: argparse.Namespace) -> int:
+def _refused(options: Options) -> int:
     """Without a terminal there is nobody to ask."""
     print(
         f"manifestcommit: {options.command} has to be confirmed, and there is no terminal to ask "
@@ -220,7 +201,7 @@ def _refused(options: argparse.Namespace) -> int:
     return USAGE
 
 
-def _shown(options: argparse.Namespace, found: Plan | None) -> int:
+def _shown(options: Options, found: Plan | None) -> int:
     if found is None:
         if not written(options, {"dry_run": True}):
             print("there is nothing to do; nothing was changed")
@@ -230,5 +211,5 @@ def _shown(options: argparse.Namespace, found: Plan | None) -> int:
     return DONE
 
 
-def _lines(options: argparse.Namespace, found: Plan) -> list[str]:
+def _lines(options: Options, found: Plan) -> list[str]:
     return [f"  {visible(each)}" for each in lines_of(options, found.document)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..terminal import Steps, print_table
-from .options import DONE, NO, command, note_of, storage_options_of
+from .options import DONE, NO, Options, command, note_of, storage_options_of
 from .output import size_cell, written
 
 if TYPE_CHECKING:
@@ -31,22 +30,17 @@ if TYPE_CHECKING:
     $ maintain s3://lake --every 1h
     """
 )
-def _maintain(options: argparse.Namespace) -> int:
+def _maintain(options: Options) -> int:
     from ..runtime.validation import parse_age  # late: `--help` needs no pyarrow
     from ..upkeep import maintain
 
+    how = {"max_time": options.max_time, **note_of(options)}
+    how["storage_options"] = storage_options_of(options.storage_options)
+    how |= {} if options.max_bytes is None else {"max_bytes": options.max_bytes}
     wait_s = None if options.every is None else parse_age(options.every, "every")
     while True:
         with Steps() as steps:
-            found = maintain(
-                options.path,
-                max_time=options.max_time,
-                dry_run=options.dry_run,
-                progress=steps,
-                storage_options=storage_options_of(options.storage_options),
-                **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
-                **note_of(options),
-            )
+            found = maintain(options.path, dry_run=options.dry_run, progress=steps, **how)
         status = print_upkeep(options, found)
         if wait_s is None:
             return status
@@ -54,20 +48,15 @@ def _maintain(options: argparse.Namespace) -> int:
         time.sleep(wait_s)
 
 
-def print_upkeep(options: argparse.Namespace, found: pa.Table) -> int:
+def print_upkeep(options: Options, found: pa.Table) -> int:
     """What is due or was done, step by step; 1 if one failed."""
     rows = found.to_pylist()
     if not written(options, rows):
-        shown = [
-            (
-                each["table"],
-                each["step"],
-                each["state"],
-                size_cell(options, each["bytes"]) if each["bytes"] else "",
-                each["result"] or each["reason"],
-            )
-            for each in rows
-        ]
+        shown = []
+        for each in rows:
+            size = size_cell(options, each["bytes"]) if each["bytes"] else ""
+            which = [each[name] for name in ("table", "step", "state")]
+            shown.append((*which, size, each["result"] or each["reason"]))
         print_table(("table", "step", "state", "size", "why"), shown)
         done = Counter(each["state"] for each in rows)
         print(", ".join(f"{number} {state}" for state, number in done.items()), file=sys.stderr)

@@ -9,7 +9,7 @@ import itertools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..commits.two_phase import JobInfo, list_jobs
 from ..format.fields import NO_COLUMNS, Field, Schema, type_text
-from ..format.snapshot import Commit, Snapshot
+from ..format.snapshot import Commit, Snapshot, Totals
 from ..format.transforms import partition_fields
 from ..format.values import python_rows
 from ..log.table_context import ExportLag, TableContext, export_lags, gate
@@ -61,7 +61,7 @@ class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
 
 
-class SchemaChange(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaChange(NamedTuple):
     """What a version changed in the columns: (sign, column) lines. more: lines beyond them."""
 
     version: int
@@ -71,18 +71,16 @@ class SchemaChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bucket(msgspec.Struct, kw_only=True):
-    """Successive versions that a chart shows as one. rows, files, bytes: at the last of them."""
+    """Successive versions that a chart shows as one. totals: at the last of them."""
 
     first: int
     last: int
     committed_at: int
-    rows: int
-    files: int
-    bytes: int
+    totals: Totals
     operations: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
+class SourceRow(NamedTuple):
     """A source: position, lag (None: unknown), and when it moved last (None: never)."""
 
     source: str
@@ -91,7 +89,7 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     moved_at: int | None
 
 
-class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionRow(NamedTuple):
     """A partition, by its column values in one text."""
 
     name: str
@@ -100,7 +98,7 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class GcRow(msgspec.Struct, frozen=True, kw_only=True):
+class GcRow(NamedTuple):
     """Objects that gc would delete for one reason."""
 
     reason: str
@@ -188,14 +186,9 @@ class HistoryView:
     def _bucket(self, snapshot: Snapshot) -> Bucket:
         at = (snapshot.version - self._low) * min(BUCKETS, self._count) // self._count
         if at not in self._buckets:
-            self._buckets[at] = Bucket(
-                first=snapshot.version,
-                last=snapshot.version,
-                committed_at=snapshot.committed_at,
-                rows=snapshot.totals.rows,
-                files=snapshot.totals.files,
-                bytes=snapshot.totals.bytes,
-            )
+            version, when, totals = snapshot.version, snapshot.committed_at, snapshot.totals
+            new = Bucket(first=version, last=version, committed_at=when, totals=totals)
+            self._buckets[at] = new
         return self._buckets[at]
 
     def _note_change(self, before: Schema, newer: Snapshot) -> None:
@@ -205,16 +198,10 @@ class HistoryView:
         if len(self.schema_changes) >= CHANGES:
             self.more_schema_changes += 1
             return
-        lines = list(differing_columns(before, after))
-        if lines:
-            self.schema_changes.append(
-                SchemaChange(
-                    version=newer.version,
-                    committed_at=newer.committed_at,
-                    lines=tuple(lines[:CHANGES]),
-                    more=max(0, len(lines) - CHANGES),
-                )
-            )
+        if lines := tuple(differing_columns(before, after)):
+            when, more = newer.committed_at, max(0, len(lines) - CHANGES)
+            change = SchemaChange(newer.version, when, lines[:CHANGES], more)
+            self.schema_changes.append(change)
 
 
 def _why(commit: Commit) -> str:
@@ -269,20 +256,19 @@ def most_behind(
     watermarks: Mapping[str, int | str], lag: Mapping[str, int | None]
 ) -> list[tuple[str, int | None]]:
     """The sources that a report shows, with their lag: the furthest behind first."""
+
+    def place(item: tuple[str, int | None]) -> tuple[int, bool, str]:
+        return -(item[1] or 0), item[1] is None, item[0]
+
     known = {source: lag.get(source) for source in {**watermarks, **lag}}
-    return heapq.nsmallest(
-        SOURCES, known.items(), key=lambda item: (-(item[1] or 0), item[1] is None, item[0])
-    )
+    return heapq.nsmallest(SOURCES, known.items(), key=place)
 
 
 def gc_rows(plan: pa.Table) -> tuple[GcRow, ...]:
     """A plan of gc by reason, the most bytes first. [GC5]"""
     sums = plan.group_by(["action", "reason"]).aggregate([("bytes", "count"), ("bytes", "sum")])
-    rows = [
-        GcRow(reason=each["reason"], objects=each["bytes_count"], bytes=each["bytes_sum"])
-        for each in sums.to_pylist()
-        if each["action"] == "delete"
-    ]
+    gone = [each for each in sums.to_pylist() if each["action"] == "delete"]
+    rows = [GcRow(each["reason"], each["bytes_count"], each["bytes_sum"]) for each in gone]
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.reason))[:REASONS])
 
 
@@ -292,17 +278,16 @@ _WAITING = ("prepared", "published", "running")
 def read_report(
     ctx: TableContext, *, last: int, with_gc: bool, ends: Mapping[str, Any] | None
 ) -> ReportData:
-    """What a report shows, as of this call.
-
-    Opens the table, reads `last` versions at most, the manifests and their removals, and lists the
-    objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, the partition
-    and the size of each file, and what is shown.
-    """
+    """What a report shows, as of this call. Opens the table, reads `last` versions at most, the
+    manifests and their removals, and lists the objects of jobs; with_gc: what a dry run of gc
+    reads, too. Memory: one version, the partition and the size of each file, and what is shown."""
     jobs, states = _jobs(ctx)
     head = ctx.known
     assert head is not None  # the version by which the jobs were judged
     snapshot = head.snapshot
-    behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
+    at, moved = snapshot.watermarks, snapshot.advanced_at
+    behind = most_behind(at, lag_of(at, ends))
+    sources = [SourceRow(name, at.get(name), lag, moved.get(name)) for name, lag in behind]
     history = HistoryView(snapshot, last, ctx.store.url)
     for each in itertools.islice(walk_back(ctx.store, head), last):
         history.add(each.snapshot)
@@ -316,15 +301,7 @@ def read_report(
         tags=tuple(tags[:TAGS]),
         history=history,
         file_view=_files(ctx, snapshot),
-        sources=tuple(
-            SourceRow(
-                source=source,
-                position=snapshot.watermarks.get(source),
-                lag=lag,
-                moved_at=snapshot.advanced_at.get(source),
-            )
-            for source, lag in behind
-        ),
+        sources=tuple(sources),
         jobs=jobs,
         job_states=states,
         exports=export_lags(ctx, snapshot),
@@ -350,11 +327,10 @@ def _files(ctx: TableContext, snapshot: Snapshot) -> FilesView:
     names = [*(f"partition.{each}" for each in snapshot.partition_by), "rows", "bytes"]
     with raise_if_expired(ctx.store, snapshot.version):
         removed = ctx.manifests.removed(snapshot)
-        of_manifests = [
-            ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
-            for ref in snapshot.manifests
-        ]
-    files = pa.concat_tables([ctx.manifests.inlined(snapshot).select(names), *of_manifests])
+        parts = [ctx.manifests.inlined(snapshot).select(names)]
+        for ref in snapshot.manifests:
+            parts.append(ctx.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names))
+    files = pa.concat_tables(parts)
     fields = partition_fields(snapshot.schema, snapshot.partition_by)
     partitions = describe_partitions(files, snapshot)
     return files_view(partitions, [each.name for each in fields], files.column("bytes").to_pylist())
@@ -369,12 +345,8 @@ def files_view(partitions: pa.Table, names: Sequence[str], sizes: Iterable[int])
         return "/".join(f"{name[:100]}={plain_text(value)[:100]}" for name, value in pairs)
 
     ordered = partitions.sort_by([("bytes", "descending")])
-    largest = [
-        PartitionRow(name=text(values), files=files, rows=rows, bytes=size)
-        for *values, files, rows, size in (
-            row.values() for row in python_rows(ordered.slice(0, PARTITIONS))
-        )
-    ]
+    shown = [[*row.values()] for row in python_rows(ordered.slice(0, PARTITIONS))]
+    largest = [PartitionRow(text(row[:-3]), *row[-3:]) for row in shown]
     rest = ordered.slice(PARTITIONS).select(["files", "rows", "bytes"])
     left = {name: pc.sum(rest.column(name)).as_py() for name in rest.column_names}
     classes = Counter(bisect_right(SIZE_CLASSES, size) for size in sizes)

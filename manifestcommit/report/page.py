@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,8 @@ from ..errors import UsageError
 from ..version import __version__, install
 from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData, others_text
 
+Shown: TypeAlias = Callable[[float], str]  # a value of an axis, as a text
+Tags: TypeAlias = Sequence[tuple[str, int]]  # a name, and its version
 WIDTH = 1000
 _LEFT, _RIGHT = 74, 8
 _STRIP = 24
@@ -33,29 +35,12 @@ _TAGS = 40  # lines; further ones would be a hatching
 _LETTER = 7.2  # width of a letter, approximately
 
 # The operations that exist, by the colour that they have; any other has that of "other".
-_KINDS = {
-    "append": "append",
-    "overwrite": "overwrite",
-    "delete": "rows",
-    "update": "rows",
-    "merge": "rows",
-    "replace": "replace",
-    "schema": "schema",
-    "properties": "schema",
-    "tag": "tag",
-    "untag": "tag",
-    "rewind": "back",
-    "rollback": "back",
-}
+_KINDS = {name: name for name in ("append", "overwrite", "replace", "schema", "tag")}
+_KINDS |= {"properties": "schema", "untag": "tag", "rewind": "back", "rollback": "back"}
+_KINDS |= dict.fromkeys(("delete", "update", "merge"), "rows")
 KINDS = ("append", "overwrite", "rows", "replace", "schema", "tag", "back", "other")
-KIND_NAMES = {
-    "rows": "row changes",
-    "replace": "compaction",
-    "schema": "schema, properties",
-    "back": "rewind, rollback",
-    "tag": "tags",
-    "other": "create, gc, other",
-}
+KIND_NAMES = {"rows": "row changes", "replace": "compaction", "schema": "schema, properties"}
+KIND_NAMES |= {"back": "rewind, rollback", "tag": "tags", "other": "create, gc, other"}
 
 
 class Rect(msgspec.Struct, frozen=True):
@@ -134,20 +119,16 @@ def nice_end(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(
-        end * power for end in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if end * power >= value * 0.999999
-    )
+    ends = (end * power for end in (1, 1.5, 2, 3, 4, 5, 6, 8, 10))
+    return next(end for end in ends if end >= value * 0.999999)
 
 
-def growth(history: HistoryView, tags: Sequence[tuple[str, int]]) -> Chart:
+def growth(history: HistoryView, tags: Tags) -> Chart:
     """Rows and bytes over versions, below them one mark for each version or, of many, bucket."""
-    buckets = history.buckets
-    chart = Chart(
-        name=f"Rows and size of the table from version {history.first} to {history.last}",
-        height=338,
-    )
-    _panel(chart, 22, 150, [b.rows for b in buckets], "rows", count_text)
-    _panel(chart, 204, 70, [b.bytes for b in buckets], "bytes", size_text)
+    buckets, span = history.buckets, f"from version {history.first} to {history.last}"
+    chart = Chart(name=f"Rows and size of the table {span}", height=338)
+    _panel(chart, 22, 150, [b.totals.rows for b in buckets], "rows", count_text)
+    _panel(chart, 204, 70, [b.totals.bytes for b in buckets], "size", size_text)
     _tags(chart, history, tags, 22, 274)
     step = _step(len(buckets))
     for at, bucket in enumerate(buckets):
@@ -178,9 +159,7 @@ def _span(bucket: Bucket) -> str:
     return f"{versions}, {time_text(bucket.committed_at)}"
 
 
-def _axis(
-    chart: Chart, top: float, height: float, end: float, text: Callable[[float], str]
-) -> None:
+def _axis(chart: Chart, top: float, height: float, end: float, text: Shown) -> None:
     for part in (0.0, 0.5, 1.0):
         y = top + height * (1 - part)
         if part == 0.5 and end < 2:
@@ -190,12 +169,7 @@ def _axis(
 
 
 def _panel(
-    chart: Chart,
-    top: float,
-    height: float,
-    values: Sequence[int],
-    kind: str,
-    text: Callable[[float], str],
+    chart: Chart, top: float, height: float, values: Sequence[int], name: str, text: Shown
 ) -> None:
     end = nice_end(max(values, default=0))
     _axis(chart, top, height, end, text)
@@ -204,13 +178,12 @@ def _panel(
     for at, value in enumerate(values):
         y = bottom - height * max(0, value) / end
         pieces.append(f"V{y:.1f}H{_LEFT + (at + 1) * step:.1f}")
+    kind = "rows" if name == "rows" else "bytes"
     chart.paths.append((f"area {kind}", "".join([*pieces, f"V{bottom:.1f}Z"])))
-    chart.labels.append(Label(_LEFT, top - 8, {"rows": "rows", "bytes": "size"}[kind]))
+    chart.labels.append(Label(_LEFT, top - 8, name))
 
 
-def _tags(
-    chart: Chart, history: HistoryView, tags: Sequence[tuple[str, int]], top: float, bottom: float
-) -> None:
+def _tags(chart: Chart, history: HistoryView, tags: Tags, top: float, bottom: float) -> None:
     """A line for each of the newest tags, and its name where there is room."""
     starts = {bucket.first: at for at, bucket in enumerate(history.buckets)}
     shown = sorted((version, name) for name, version in tags if version >= history.first)
@@ -235,10 +208,8 @@ def _mark(chart: Chart, bucket: Bucket, x: float, step: float, top: float) -> No
     operations = ", ".join(f"{cut(name, 24)} {n:,}" for name, n in bucket.operations.most_common(8))
     y = float(top)
     for kind, height in heights.items():
-        said = f"{_span(bucket)}: {operations}"
-        chart.rects.append(
-            Rect(round(x, 2), round(y, 2), _thin(step), round(height * scale, 2), kind, said)
-        )
+        size, said = round(height * scale, 2), f"{_span(bucket)}: {operations}"
+        chart.rects.append(Rect(round(x, 2), round(y, 2), _thin(step), size, kind, said))
         y += height * scale
 
 
@@ -337,23 +308,11 @@ def environment(folder: Path) -> Any:
     try:
         import jinja2  # late: it is an extra
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a report needs Jinja2, which is not installed; nothing was read. {install('report')}"
-        ) from error
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(
-        short=lambda value, limit=48: cut(value, limit),
-        size=size_text,
-        age=age,
-        time=time_text,
-        counted=counted,
-        kind=kind_of,
-    )
+        needed = "a report needs Jinja2, which is not installed; nothing was read"
+        raise UsageError(f"{needed}. {install('report')}") from error
+    how: Any = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, **how)
+    made.filters.update(size=size_text, age=age, time=time_text, counted=counted, kind=kind_of)
+    made.filters["short"] = lambda value, limit=48: cut(value, limit)
     made.globals.update(share=share, kind_names=KIND_NAMES)
     return made

@@ -114,7 +114,7 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     tries: int = 1
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class Declared(msgspec.Struct, frozen=True):
     """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;
     they advance with the commit [RC6] [WM2]; based_on: the version that the rows, or the condition
     and the values, come from, in place of what the rows say [CF17]; hold: takes the change when it

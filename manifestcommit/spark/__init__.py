@@ -10,6 +10,5 @@ from ..version import install
 try:
     import pyspark as pyspark
 except ModuleNotFoundError as error:  # of pyspark, or of py4j that it needs: it is an extra
-    raise UsageError(
-        f"this needs Spark, which is not installed; nothing was done: {install('spark')}"
-    ) from error
+    needed = "this needs Spark, which is not installed; nothing was done"
+    raise UsageError(f"{needed}: {install('spark')}") from error

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import (
-    AnalysisException,
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    NumberFormatException,
-    SparkRuntimeException,
-)
-from pyspark.sql import Column
+from pyspark import errors as spark_errors
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType as SparkStruct
 
@@ -64,12 +57,10 @@ _LOCAL_MOMENT = re.compile(
 
 def for_pruning(empty: DataFrame, condition: str | Column, schema: Schema) -> Predicate:
     """What planning may take from SQL, or from a Column over the columns of `empty`: from its own
-    text, if that means what the Column means, by Spark's own comparison of both. [RD6]
-
-    Never an error: Spark itself reports errors of a condition when it filters the rows. A text may
-    mean something else: functions of Python are shown by name, literals may be rounded, and what a
-    text means depends on the session's settings. A Connect Column shows literals without quotes.
-    """
+    text, if that means what the Column means, by Spark's own comparison of both. [RD6] Never an
+    error: Spark itself reports errors of a condition when it filters the rows. A text may mean
+    something else: functions of Python are shown by name, literals may be rounded, and what a text
+    means depends on the session's settings. A Connect Column shows literals without quotes."""
     spark, text = empty.sparkSession, condition if isinstance(condition, str) else None
     session = session_of(spark, falls_back=True)
     try:
@@ -92,11 +83,9 @@ def _with_zones(spark: SparkSession, text: str) -> str:
     if not moments:
         return text
     asked = ", ".join(f"unix_micros(TIMESTAMP '{each}')" for each in moments)
-    found = spark.sql(f"SELECT {asked}").collect()[0]
-    there = {
-        each: (datetime(1970, 1, 1) + timedelta(microseconds=micros)).isoformat(sep=" ")
-        for each, micros in zip(moments, found, strict=True)
-    }
+    found = (timedelta(microseconds=each) for each in spark.sql(f"SELECT {asked}").collect()[0])
+    times = ((datetime(1970, 1, 1) + each).isoformat(sep=" ") for each in found)
+    there = dict(zip(moments, times, strict=True))
     return _LOCAL_MOMENT.sub(
         lambda each: f"TIMESTAMP '{there[each['moment']]}Z'" if each["moment"] else each[0], text
     )
@@ -105,20 +94,17 @@ def _with_zones(spark: SparkSession, text: str) -> str:
 def faithful_text(empty: DataFrame, column: Column) -> str | None:
     """The Column as SQL; None where Spark understands that as something else."""
     filtered = empty.filter(column)
-    text = _KEYWORD_CALL.sub(
-        lambda found: found["quoted"] or f"`{found['name']}`(", text_of_filter(filtered)
-    )
+    text = text_of_filter(filtered)
+    text = _KEYWORD_CALL.sub(lambda each: each["quoted"] or f"`{each['name']}`(", text)
     text = _MEMBER.sub(r".`\1`", text)
     return text if has_same_meaning(filtered, empty.filter(F.expr(text))) else None
 
 
 # Spark's errors for a condition that has the right types and cannot be evaluated for some value.
 _OF_VALUES = (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    NumberFormatException,
-    SparkRuntimeException,
+    *(spark_errors.ArithmeticException, spark_errors.ArrayIndexOutOfBoundsException),
+    *(spark_errors.DateTimeException, spark_errors.NumberFormatException),
+    spark_errors.SparkRuntimeException,
 )
 # What asks the clock: functions in any form, keywords, literals of SQL. A query asks it once, two
 # queries ask it twice.
@@ -204,12 +190,9 @@ def check_repeatable(
         if "deterministic" in str(error):
             what = "a random value, or another one that depends on when and where a row is read"
     if what is not None:
-        raise UsageError(
-            f"it has {what}, and is evaluated more than "
-            "once; nothing was done. Compute the value first, and name it in the condition",
-            argument=argument,
-            given=repr(str(condition)),
-        )
+        once = "and is evaluated more than once; nothing was done. Compute the value first"
+        text = f"it has {what}, {once}, and name it in the condition"
+        raise UsageError(text, argument=argument, given=repr(str(condition)))
 
 
 def _clock(condition: Any, schema: Schema) -> str | None:
@@ -239,11 +222,9 @@ def evaluating(condition: Any) -> Iterator[None]:
         with raising_ours():
             yield
     except _OF_VALUES as error:
-        advice = (
-            "Compare a column with a value of its own type, texts and dates in quotes: day = "
-            "'2026-01-31'"
-        )
-        raise UsageError(f"{_cannot(condition, error)}; nothing was done. {advice}") from error
+        what = f"{_cannot(condition, error)}; nothing was done. Compare a column with a value of"
+        advice = "its own type, texts and dates in quotes: day = '2026-01-31'"
+        raise UsageError(f"{what} {advice}") from error
 
 
 def _cannot(condition: Any, error: Exception) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from ..errors import UsageError
 from ..filter.predicate import Predicate, columns_of, is_understood
 from ..format import evolution
-from ..format.fields import FLOATS, Field, Schema, mark_of, walk
+from ..format.fields import Field, Schema, mark_of
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..protocol.change_feed import CHANGE_COLUMNS
@@ -44,14 +44,11 @@ def active_session() -> SparkSession:
         return found
     if has_stopped_a_session():
         raise UsageError(
-            "this process has stopped its Spark session (spark.stop()); nothing was done. "
-            "Start a session again, with the configuration "
-            "that it needs, or give one with spark=…"
+            "this process has stopped its Spark session (spark.stop()); nothing was done. Start a "
+            "session again, with the configuration that it needs, or give one with spark=…"
         )
-    LOG.warning(
-        "no Spark session is active, so one is started; to choose it, start it before, or "
-        "give it with spark=…"
-    )
+    choose = "to choose it, start it before, or give it with spark=…"
+    LOG.warning("no Spark session is active, so one is started; %s", choose)
     if "SPARK_REMOTE" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.getOrCreate()
@@ -63,7 +60,7 @@ def read_snapshot(
     snapshot: Snapshot,
     entries: pa.Table,
     *,
-    columns: list[str] | str | None = None,
+    columns: list[str] | None = None,
     filter: Any = None,
     predicate: Predicate | None = None,
     storage_options: Mapping[str, Any] | None,
@@ -71,20 +68,14 @@ def read_snapshot(
     """Exactly the rows of these entries that match, or an error; never fewer. [SP4] [RD7]"""
     check_running(spark)
     schema = snapshot.schema
-    columns = [columns] if isinstance(columns, str) else columns
-    wanted = (
-        None if columns is None else [evolution.find_column(schema, name).name for name in columns]
-    )
-    # what a job of ours wrote has no float statistics in its footers
-    only_own = entries.column("digest").null_count == 0
-    has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     df = read_files(
         spark,
         url,
         files_in(entries),
         schema,
-        columns=None if wanted is None else _looked_at(schema, wanted, predicate),
-        trust_footers=only_own or not has_floats,
+        columns=None if columns is None else _looked_at(schema, columns, predicate),
+        # what a job of ours wrote has no float statistics in its footers
+        trust_footers=entries.column("digest").null_count == 0,
         constants=constants_in(entries, schema, snapshot.partition_by, url),
         folders=folders_in(entries, schema, snapshot.partition_by),
         storage_options=storage_options,
@@ -94,7 +85,7 @@ def read_snapshot(
         from .conditions import Condition  # late: most reads have no filter
 
         df = Condition(predicate=predicate, given=filter, schema=schema).matching(df)
-    return df if wanted is None else df.select(*(quoted(name) for name in wanted))
+    return df if columns is None else df.select(*map(quoted, columns))
 
 
 def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
@@ -123,9 +114,7 @@ class ChangesOfTask(InputPartition):
 @dataclass
 class ChangesReader:
     """Reads changed rows in tasks, as columns of a table and those that say what happened. [CH2]
-
-    on: the names of a key's columns.
-    """
+    on: the names of a key's columns."""
 
     url: str
     columns: tuple[Field, ...]

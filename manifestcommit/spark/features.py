@@ -5,9 +5,8 @@ classes and signatures that have moved. [SP45]
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyspark
 
@@ -17,86 +16,59 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [  # what has moved
-    "DataSource",
-    "DataSourceArrowWriter",
-    "DataSourceReader",
-    "DataSourceStreamArrowWriter",
-    "DataSourceStreamReader",
-    "InputPartition",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxFiles",
-    "SupportsTriggerAvailableNow",
-    "WriterCommitMessage",
-]
+# What has moved.
+__all__ = ["DataSource", "DataSourceArrowWriter", "DataSourceReader", "DataSourceStreamReader"]
+__all__ += ["DataSourceStreamArrowWriter", "InputPartition", "WriterCommitMessage"]
+__all__ += ["ReadAllAvailable", "ReadLimit", "ReadMaxFiles", "SupportsTriggerAvailableNow"]
 
 Version = tuple[int, int]
 Name = Literal[
     "library", "row changes", "recoverable", "format", "discovery", "limit", "queries", "variant"
 ]
-
-
 OLDEST: Version = (3, 5)
 
 
-class Feature(msgspec.Struct, frozen=True, kw_only=True):
+class Feature(NamedTuple):
     """One thing that not every supported Spark can do. what: as users name it; since: the first
     version; instead: the way round; connect: the first with which Spark Connect sessions have it,
     too, None: none yet."""
 
     what: str
     since: Version
-    instead: str
+    instead: str = ""
     connect: Version | None = OLDEST
 
 
 FEATURES: dict[Name, Feature] = {
-    "library": Feature(
-        what="`mc.write`, `mc.read_committed`, also in `foreachBatch`", since=OLDEST, instead=""
-    ),
-    "row changes": Feature(
-        what="`delete`, `merge`, `compact` with Spark's tasks", since=OLDEST, instead=""
-    ),
+    "library": Feature("`mc.write`, `mc.read_committed`, also in `foreachBatch`", OLDEST),
+    "row changes": Feature("`delete`, `merge`, `compact` with Spark's tasks", OLDEST),
     "recoverable": Feature(
-        what="`recoverable=True`",
-        since=(4, 0),
-        instead="leave it out: a rerun computes all tasks",
-        connect=None,
+        "`recoverable=True`", (4, 0), "leave it out: a rerun computes all tasks", connect=None
     ),
     "format": Feature(
-        what='`format("manifestcommit")`, for batches and for streams as sink and source',
-        since=(4, 0),
-        instead="use mc.write, in foreachBatch with a key, and mc.read_committed",
+        '`format("manifestcommit")`, for batches and for streams as sink and source',
+        (4, 0),
+        "use mc.write, in foreachBatch with a key, and mc.read_committed",
     ),
     "limit": Feature(
-        what='`option("maxFilesPerTrigger", …)` of a stream that reads a table',
-        since=(4, 2),
-        instead="leave it out: a batch takes all files that are there",
+        '`option("maxFilesPerTrigger", …)` of a stream that reads a table',
+        (4, 2),
+        "leave it out: a batch takes all files that are there",
     ),
     "discovery": Feature(
-        what='`format("manifestcommit")` without `mc.register(spark)`',
-        since=(4, 1),
-        instead="call mc.register(spark) once for each session",
+        '`format("manifestcommit")` without `mc.register(spark)`',
+        (4, 1),
+        "call mc.register(spark) once for each session",
     ),
     "queries": Feature(
-        what="queries of tables by `mc.sql`",
-        since=OLDEST,
-        instead="use spark.sql over the names of mc.attach",
-        connect=(4, 0),
+        "queries of tables by `mc.sql`", OLDEST, "use spark.sql over the names of mc.attach", (4, 0)
     ),
     "variant": Feature(
-        what="columns of the type variant",
-        since=(4, 0),
-        instead="keep the JSON text in a column of the type string",
+        "columns of the type variant", (4, 0), "keep the JSON text in a column of the type string"
     ),
 }
 # From which version of pandas on Spark's tasks receive Arrow batches.
-_PANDAS: tuple[tuple[Version, Version], ...] = (
-    ((4, 1), (2, 2)),
-    ((4, 0), (2, 0)),
-    (OLDEST, (1, 0)),
-)
+_PANDAS = (((4, 1), (2, 2)), ((4, 0), (2, 0)), (OLDEST, (1, 0)))
 
 
 def version_of(text: str) -> Version:
@@ -109,15 +81,10 @@ def version_of(text: str) -> Version:
 
 SPARK = version_of(pyspark.__version__)
 # Types that this Spark's own scan of Parquet refuses, so that tasks read them.
-UNREAD_TYPES = frozenset(
-    name for name, since in (("void", (4, 1)), ("variant", (4, 1))) if since > SPARK
-)
+UNREAD_TYPES = frozenset(("void", "variant") if SPARK < (4, 1) else ())
 # Patterns of plans with Python in them, besides those that all versions have.
-NEWER_PATTERNS = tuple(
-    name
-    for name, since in (("EVAL_PYTHON_UDTF", (4, 1)), ("TRANSPILED_PYTHON_UDF", (4, 3)))
-    if since <= SPARK
-)
+_SINCE = (("EVAL_PYTHON_UDTF", (4, 1)), ("TRANSPILED_PYTHON_UDF", (4, 3)))
+NEWER_PATTERNS = tuple(name for name, since in _SINCE if since <= SPARK)
 
 
 def has(name: Name) -> bool:
@@ -197,15 +164,10 @@ else:
         def __init__(self, options: dict[str, str]) -> None:
             self.options = options
 
-    class DataSourceArrowWriter: ...
+    class _Missing: ...
 
-    class DataSourceReader: ...
-
-    class DataSourceStreamReader: ...
-
-    class InputPartition: ...
-
-    class WriterCommitMessage: ...
+    DataSourceArrowWriter = DataSourceReader = DataSourceStreamReader = _Missing
+    InputPartition = WriterCommitMessage = _Missing
 
 
 if TYPE_CHECKING or SPARK >= (4, 1):
@@ -217,8 +179,7 @@ elif SPARK >= (4, 0):
         """Spark 4.0 gives Arrow batches to every writer of this second kind, also to a stream's."""
 
 else:
-
-    class DataSourceStreamArrowWriter: ...
+    DataSourceStreamArrowWriter = _Missing
 
 
 if TYPE_CHECKING or SPARK >= (4, 2):
@@ -253,11 +214,8 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
     out the offsets of lists and maps inside others that are empty: pyarrow's `nbytes` crashes."""
     if SPARK >= (4, 2) or not any(map(pa.types.is_nested, batch.schema.types)):
         return batch
-    every = pa.array(range(batch.num_rows), pa.int64())
-    columns = [
-        column.take(every) if pa.types.is_nested(column.type) else column
-        for column in batch.columns
-    ]
+    every, is_nested = pa.array(range(batch.num_rows), pa.int64()), pa.types.is_nested
+    columns = [each.take(every) if is_nested(each.type) else each for each in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -49,30 +49,19 @@ def read_entries(
     spark: SparkSession, url: str, snapshot: Snapshot, entries: pa.Table, options: Options
 ) -> DataFrame:
     """Every row of exactly these entries in the snapshot's columns, each value as stored, or an
-    error; never fewer rows. [SP4] [DF4]
-
-    entries: rows of `scan.planning.entries_table` of this snapshot, or of an older one whose
-    files are still live.
-    """
+    error; never fewer rows. [SP4] [DF4] entries: rows of `scan.planning.entries_table` of this
+    snapshot, or of an older one whose files are still live."""
     # values are rewritten as they are read
     snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
     return read_snapshot(spark, url, snapshot, entries, storage_options=options)
 
 
-def rewriter(
-    spark: SparkSession,
-    *,
-    sort_by: Sequence[str] = (),
-    storage_options: Options = None,
-) -> Rewrite:
+def rewriter(spark: SparkSession, *, sort_by: Sequence[str], storage_options: Options) -> Rewrite:
     """A function that rewrites groups of files, each in a Spark job of one task, as many
-    concurrently as the session has room for. [GC11]
-
-    sort_by: columns by which the rows of each new file are sorted, in Spark's order: nulls first.
-    """
-    at_once = (
-        _AT_ONCE if is_connect(spark) else min(spark.sparkContext.defaultParallelism, _MOST_AT_ONCE)
-    )
+    concurrently as the session has room for. [GC11] sort_by: columns by which the rows of each new
+    file are sorted, in Spark's order: nulls first."""
+    has_room = _AT_ONCE if is_connect(spark) else spark.sparkContext.defaultParallelism
+    at_once = min(has_room, _MOST_AT_ONCE)
 
     def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
         def one(group: Rewriting) -> NewFiles:
@@ -172,20 +161,14 @@ class SparkRows:
         self, change: RowChange, entries: pa.Table, rule: Any, *, keep: bool = False
     ) -> Counts:
         """One pass over the rule's columns. keep: changes nothing, files are read again."""
-        schema, snapshot = change.snapshot.schema, change.snapshot
+        schema, url = change.snapshot.schema, self._ctx.store.url
         path = free_name("path", schema)
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
-        df = read_files(
-            self._spark,
-            self._ctx.store.url,
-            files_in(entries),
-            schema,
-            columns=list(rule.columns),
-            name_column=path,
-            constants=constants_in(entries, schema, snapshot.partition_by, self._ctx.store.url),
-            storage_options=self._options,
-        )
+        constants = constants_in(entries, schema, change.snapshot.partition_by, url)
+        how: Any = {"columns": list(rule.columns), "name_column": path, "constants": constants}
+        how["storage_options"] = self._options
+        df = read_files(self._spark, url, files_in(entries), schema, **how)
         return rule.counts(df, path)  # type: ignore[no-any-return]  # a rule of this class
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
@@ -219,15 +202,9 @@ class SparkMatch:
         self._names = [free_name(f"key {at}", table) for at in range(len(self._keys))]
         both = Schema(fields=(*table.fields, *staged.plan.schema.fields))
         self._times, self._is_found = free_name("times", table), free_name("is found", both)
-        self._work = _Work(
-            staged.rules,
-            arrow_of(table),
-            arrow_of(staged.plan.schema),
-            self._keys,
-            self._theirs,
-            self._names,
-            self._is_found,
-        )
+        columns = arrow_of(table), arrow_of(staged.plan.schema)
+        names = self._keys, self._theirs, self._names
+        self._work = _Work(staged.rules, *columns, *names, self._is_found)
         self.columns = self._keys if staged.whole else self._work.columns(table)
         self._source_keys = self._source(self._theirs).select(
             *(_alias(key, name) for key, name in zip(self._theirs, self._names, strict=True))
@@ -245,10 +222,8 @@ class SparkMatch:
         if twice:
             row = twice[0]
             shown = ", ".join(f"{name}={row[index]!r}" for index, name in enumerate(self._keys))
-            raise UsageError(
-                f"the source has {row[len(self._keys)]} rows with the key {shown}; nothing "
-                "was committed. Give it one row for each key."
-            )
+            what = f"the source has {row[len(self._keys)]} rows with the key {shown}"
+            raise UsageError(f"{what}; nothing was committed. Give it one row for each key.")
 
     def members(self) -> None:
         """The source's keys stay where they are."""
@@ -310,9 +285,8 @@ class SparkMatch:
     def _write(self, df: DataFrame) -> int:
         """Write and register rows; returns how many they are."""
         plan = self._change.plan(sources=self._change.sources)
-        new = self._change.new(
-            plan, partial(write_dataframe, storage_options=self._options), df, plan
-        )
+        write = partial(write_dataframe, storage_options=self._options)
+        new = self._change.new(plan, write, df, plan)
         return new.register(self._change)
 
     def _repeated(self, first: int) -> DataFrame:
@@ -355,25 +329,19 @@ class SparkMatch:
 
     def _same(self, names: Sequence[str], others: Sequence[str]) -> Column:
         """Columns with these names are equal; a null is equal to nothing, or to a null. [RC3]"""
-        pairs = ((F.col(quoted(a)), F.col(quoted(b))) for a, b in zip(names, others, strict=True))
-        return reduce(
-            and_,
-            (
-                mine.eqNullSafe(other) if is_safe else mine == other
-                for (mine, other), is_safe in zip(pairs, self._safe, strict=True)
-            ),
+        columns = (map(F.col, map(quoted, side)) for side in (names, others))
+        pairs = zip(*columns, self._safe, strict=True)
+        found: Column = reduce(
+            and_, (a.eqNullSafe(b) if is_safe else a == b for a, b, is_safe in pairs)
         )
+        return found
 
     def _source(self, columns: Sequence[str] = ()) -> DataFrame:
         """The source as it was written: these columns of it, or all, each value as stored."""
-        return read_files(
-            self._spark,
-            self._change.ctx.store.url,
-            [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows],
-            unpadded(self._staged.plan.schema),
-            columns=columns,
-            storage_options=self._options,
-        )
+        files = [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows]
+        url, schema = self._change.ctx.store.url, unpadded(self._staged.plan.schema)
+        how: Any = {"columns": columns, "storage_options": self._options}
+        return read_files(self._spark, url, files, schema, **how)
 
 
 def _alias(name: str, other: str) -> Column:

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -33,15 +34,8 @@ from ..scan.arrow_dataset import Constants, is_damage
 from ..scan.engine_readers import PartitionFolders
 from ..scan.parallel_decode import Portion, decode_ahead, read_ahead
 from ..store import StorageOptions, open_store
-from .features import (
-    UNREAD_TYPES,
-    DataSourceReader,
-    InputPartition,
-    arrow_schema_of,
-    check_feature,
-    has,
-    is_connect,
-)
+from . import features
+from .features import DataSourceReader, InputPartition, arrow_schema_of, is_connect
 from .spark_internals import file_index, is_stopped, java_frame, java_session, jvm
 from .tasks import StoreSource, check_reachable, registered_name, rows_of
 
@@ -51,6 +45,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.spark")
 Work = TypeVar("Work")
+Files: TypeAlias = Sequence[tuple[str, int]]  # path, size in bytes
 
 # How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
 _PARTITION_BYTES = 128 << 20
@@ -90,11 +85,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the
-    table's columns). [SP4]
-
-    Filter pushdown is disabled: Spark would read those files again for other queries of the same
-    DataFrame. [SP12]
-    """
+    table's columns). [SP4] Filter pushdown is disabled: Spark would read those files again for
+    other queries of the same DataFrame. [SP12]"""
 
     def __init__(self, plan: ReadPlan, struct: StructType, storage_options: StorageOptions) -> None:
         names = {field.name: field.file_name for field in plan.schema.fields}
@@ -124,19 +116,14 @@ class FilesReader(DataSourceReader):
             return range(file.num_row_groups), [n for n in self.file_names if n in present]
 
         def decode(portion: Portion) -> Iterator[pa.RecordBatch]:
-            known = dict(
-                zip(constants.columns, constants.values.get(portion.path, ()), strict=False)
-            )
-            filled = {
-                name: to_array([value], types[name])[0]
-                for name, value in known.items()
-                if name in types
-            }
-            filled[_NAME] = pa.scalar(portion.path)
+            filled = {_NAME: pa.scalar(portion.path)}
+            values = constants.values.get(portion.path, ())
+            for name, value in zip(constants.columns, values, strict=False):
+                if name in types:
+                    filled[name] = to_array([value], types[name])[0]
+            chosen = {"row_groups": portion.groups, "columns": portion.columns}
             try:
-                for batch in portion.file.iter_batches(
-                    _BATCH_ROWS, row_groups=portion.groups, columns=portion.columns
-                ):
+                for batch in portion.file.iter_batches(_BATCH_ROWS, **chosen):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
@@ -172,17 +159,14 @@ def fitted(
     filled: Mapping[str, pa.Scalar],
 ) -> pa.RecordBatch:
     """The batch as one of exactly `target`; column i is its column `file_names[i]`, null if it has
-    none, and so is a member that it lacks. No value changes.
-
-    filled: the value of a column that the file lacks, instead of null. [DF4]
-    """
+    none, and so is a member that it lacks. No value changes. filled: the value of a column that the
+    file lacks, instead of null. [DF4]"""
     present = set(batch.schema.names)
-    columns = [
-        _fit(batch.column(name), field.type)
-        if name in present
-        else _repeat(filled.get(name), batch.num_rows, field.type)
-        for name, field in zip(file_names, target, strict=True)
-    ]
+    columns = []
+    for name, kind in zip(file_names, target.types, strict=True):
+        value, rows = filled.get(name), batch.num_rows
+        there = name in present
+        columns.append(_fit(batch.column(name), kind) if there else _repeat(value, rows, kind))
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
@@ -195,21 +179,14 @@ def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
         names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
         flat = array.flatten()
-        members = [
-            _fit(flat[names[field.name]], field.type)
-            if field.name in names
-            else pa.nulls(len(array), field.type)
-            for field in target
-        ]
+        n, known = len(array), [(names.get(each.name), each.type) for each in target]
+        members = [pa.nulls(n, kind) if at is None else _fit(flat[at], kind) for at, kind in known]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return refit(array, target, lambda values: _fit(values, target.value_type))
+        return refit(array, target, partial(_fit, target=target.value_type))
     if pa.types.is_map(target) and pa.types.is_map(array.type):
-        keys, items = (
-            lambda values: _fit(values, target.key_type),
-            lambda values: _fit(values, target.item_type),
-        )
-        return refit(array, target, keys, items)
+        keys = partial(_fit, target=target.key_type)
+        return refit(array, target, keys, partial(_fit, target=target.item_type))
     return array.cast(target)
 
 
@@ -241,11 +218,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 def spark_agrees(df: DataFrame, base: str, folders: PartitionFolders) -> bool:
     """Whether the DataFrame's file index has exactly these partition columns, folders and values.
-    [RD43]
-
-    base: the table path in Hadoop's form. Only the index's text is compared: 2,000 partitions take
-    one call of the JVM instead of 10,000.
-    """
+    [RD43] base: the table path in Hadoop's form. Only the index's text is compared: 2,000
+    partitions take one call of the JVM instead of 10,000."""
     spec = file_index(df).partitionSpec()
     fields = json.loads(spec.partitionColumns().json())["fields"]
     if [(field["name"], field["type"]) for field in fields] != list(folders.columns):
@@ -287,7 +261,7 @@ _ONE_TRY = {
 def read_files(
     spark: SparkSession,
     root_url: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
@@ -298,30 +272,22 @@ def read_files(
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never
-    fewer rows. [SP4]
-
-    files: (path relative to the table path, size in bytes), each once, as committed. Columns have
-    the schema's names, types and metadata, and are nullable; one that a file lacks is null there,
-    unless `constants` has its value. Files with constants are read in tasks. Nothing is listed:
-    10,000 files plan in about half a second. columns: all that the caller will use; others may be
-    omitted. folders: those of the files without constants, if Spark may prune by them [RD43].
-    name_column: one more column, with the path of each row's file; then tasks read, since the name
-    that Spark itself reports (a URL, escaped) differs between its sources. trust_footers: False if
-    a file of another writer has float columns, whose footers omit NaN.
-    """
+    fewer rows. [SP4] files: (path relative to the table path, size in bytes), each once, as
+    committed. Columns have the schema's names, types and metadata, and are nullable; one that a
+    file lacks is null there, unless `constants` has its value. Files with constants are read in
+    tasks. Nothing is listed: 10,000 files plan in about half a second. columns: all that the caller
+    will use; others may be omitted. folders: those of the files without constants, if Spark may
+    prune by them [RD43]. name_column: one more column, with the path of each row's file; then tasks
+    read, since the name that Spark itself reports (a URL, escaped) differs between its sources.
+    trust_footers: False if a file of another writer has float columns, whose footers omit NaN."""
     check_reachable(root_url)
     given = StorageOptions(storage_options)
     open_store(root_url, given).check_files(path for path, _ in files)
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
-    plan = ReadPlan(
-        url=root_url,
-        files=tuple(files),
-        schema=schema,
-        columns=tuple(columns) if columns else None,
-        constants=constants or Constants(),
-        name_column=name_column,
-    )
+    how: Any = {"constants": constants or Constants(), "name_column": name_column}
+    how["columns"] = tuple(columns) if columns else None
+    plan = ReadPlan(url=root_url, files=tuple(files), schema=schema, **how)
     own = [file for file in files if file[0] not in plan.constants.values]
     base = None if name_column else _native_base(spark, root_url, own, schema)
     options = _scan_options(schema, trust_footers)
@@ -338,39 +304,35 @@ def read_files(
 def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
     """The table's columns as Spark shows them: all nullable, as in any file source."""
     if any(field.type == "variant" for _, field in walk(schema.fields)):
-        check_feature("variant")
+        features.check_feature("variant")
     return StructType.fromJson(to_spark(schema, physical=physical))
 
 
 # --- Spark's own scan -----------------------------------------------------------------------------
 
 
-def _native_base(
-    spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]], schema: Schema
-) -> str | None:
+def _native_base(spark: SparkSession, root_url: str, files: Files, schema: Schema) -> str | None:
     """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
     cannot, or there are none."""
     if not files or is_connect(spark) or any(map(sink_log.is_skipped, (path for path, _ in files))):
         return None
     types = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
-    if types & UNREAD_TYPES:
+    if types & features.UNREAD_TYPES:
         return None
     return _hadoop_base(spark, root_url, files[0])
 
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
-    has_floats = any(field.type in FLOATS for _, field in walk(schema.fields))
-    return (
-        sink_log.SCAN_OPTIONS
-        | (sink_log.TWO_ZEROS if has_floats else {})
-        | ({} if trust_footers else sink_log.UNPRUNED)
-    )
+    if not any(field.type in FLOATS for _, field in walk(schema.fields)):
+        return sink_log.SCAN_OPTIONS
+    unpruned = {} if trust_footers else sink_log.UNPRUNED
+    return sink_log.SCAN_OPTIONS | sink_log.TWO_ZEROS | unpruned
 
 
 def _scan(
     spark: SparkSession,
     base: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     schema: Schema,
     options: Mapping[str, str],
     folders: PartitionFolders | None,
@@ -389,19 +351,16 @@ def _scan(
 
 def _named(df: DataFrame, schema: Schema) -> DataFrame:
     """The table's columns, in its order and under its names."""
-    named = zip(schema.fields, spark_schema(schema).fields, strict=True)
-    return df.select(
-        *(
-            F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata)
-            for field, shown in named
-        )
-    )
+    metadata = [shown.metadata for shown in spark_schema(schema).fields]
+    pairs = zip(schema.fields, metadata, strict=True)
+    named = (F.col(quoted(each.file_name)).alias(each.name, metadata=of) for each, of in pairs)
+    return df.select(*named)
 
 
 def _partitioned(
     spark: SparkSession,
     base: str,
-    files: Sequence[tuple[str, int]],
+    files: Files,
     physical: StructType,
     options: Mapping[str, str],
     folders: PartitionFolders,
@@ -416,35 +375,24 @@ def _partitioned(
         if df is not None and spark_agrees(df, base, folders):
             return df
     except (Py4JError, PySparkException) as error:  # such as a folder above called "=x"
-        LOG.debug(
-            "Spark reads no partitions from the folders of %s: %s", base, type(error).__name__
-        )
+        what = "Spark reads no partitions from the folders of %s: %s"
+        LOG.debug(what, base, type(error).__name__)
     return None
 
 
 def _through_sink_log(
-    spark: SparkSession,
-    base: str,
-    files: Sequence[tuple[str, int]],
-    physical: StructType,
-    options: Mapping[str, str],
+    spark: SparkSession, base: str, files: Files, physical: StructType, options: Mapping[str, str]
 ) -> DataFrame | None:
     """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing;
-    None where it would read other files than these. [SP4]
-
-    The folder is temporary, and can be removed as soon as the DataFrame has its file index.
-    """
+    None where it would read other files than these. [SP4] The folder is temporary, and can be
+    removed as soon as the DataFrame has its file index."""
     prefix = "manifestcommit-read-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.writelines(sink_log.lines(base, files))
-        df = (
-            spark.read.format(_PARQUET)
-            .schema(physical)
-            .options(**options)
-            .load(f"file://{scratch}")
-        )
+        reader = spark.read.format(_PARQUET).schema(physical).options(**options)
+        df = reader.load(f"file://{scratch}")
         # This builds the index while the log exists. DataFrame.inputFiles() copies every name into
         # Python: 17 times slower at 10,000 files.
         planned = len(java_frame(df).inputFiles())
@@ -474,9 +422,8 @@ def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | No
     # no such file system, other credentials, another endpoint, no network: tasks have their own
     # connection
     except Py4JError as error:
-        LOG.debug(
-            "Hadoop does not reach %s (%s): tasks read it with pyarrow", base, type(error).__name__
-        )
+        what = "Hadoop does not reach %s (%s): tasks read it with pyarrow"
+        LOG.debug(what, base, type(error).__name__)
         return None
     return base if size_bytes == sample[1] else None
 
@@ -511,36 +458,26 @@ class PlannedRead(StoreSource):
         except (KeyError, ValueError, zstandard.ZstdError) as error:
             raise UsageError(
                 f'format("{FORMAT}") is this library\'s own, and its option is not for its '
-                "plans. Read with "
-                "manifestcommit.read_committed; nothing was read"
+                "plans. Read with manifestcommit.read_committed; nothing was read"
             ) from error
 
 
-def _read_in_tasks(
-    spark: SparkSession, plan: ReadPlan, storage_options: StorageOptions
-) -> DataFrame:
-    if not has("format"):  # no Python data sources [SP45]
-        reader = FilesReader(plan, plan.struct, storage_options)
-        return rows_of(spark, reader.partitions(), reader.read, plan.struct, storage_options)
-    packed = base64.b64encode(
-        zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
-    ).decode()
-    return (
-        spark.read.format(registered_name(spark, PlannedRead, storage_options))
-        .option("plan", packed)
-        .load()
-    )
+def _read_in_tasks(spark: SparkSession, plan: ReadPlan, options: StorageOptions) -> DataFrame:
+    if not features.has("format"):  # no Python data sources [SP45]
+        reader = FilesReader(plan, plan.struct, options)
+        return rows_of(spark, reader.partitions(), reader.read, plan.struct, options)
+    packed = zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
+    source = spark.read.format(registered_name(spark, PlannedRead, options))
+    return source.option("plan", base64.b64encode(packed).decode()).load()
 
 
 _ALIAS = f"{MARK}:"
 
 
 def marked(df: DataFrame, mark: str) -> DataFrame:
-    """The same rows, with the mark in their plan, and safe from INSERT. [SP41] [SP42]
-
-    Spark inserts into a view whose plan is only a file source: the rows would go into a folder that
-    no longer exists.
-    """
+    """The same rows, with the mark in their plan, and safe from INSERT. [SP41] [SP42] Spark inserts
+    into a view whose plan is only a file source: the rows would go into a folder that no longer
+    exists."""
     return df.select(*(quoted(name) for name in df.columns)).alias(f"{_ALIAS}{mark}")
 
 
@@ -570,23 +507,21 @@ def column_marks(struct: StructType) -> list[str]:
 
 def with_marks(struct: StructType, mark: str) -> StructType:
     """The columns with the mark in their metadata, all that Spark shows a query's source."""
-    from pyspark.sql.types import StructField, StructType
 
-    return StructType(
-        [
-            StructField(field.name, field.dataType, field.nullable, {**field.metadata, MARK: mark})
-            for field in struct
-        ]
-    )
+    def marked(field: StructField) -> StructField:
+        known = {**field.metadata, MARK: mark}
+        return StructField(field.name, field.dataType, field.nullable, known)
+
+    return StructType([*map(marked, struct)])
 
 
 def check_running(spark: SparkSession) -> None:
     """UsageError if the session was stopped, also a DataFrame's: Spark's errors do not name it."""
     if not is_connect(spark) and is_stopped(spark.sparkContext):
         raise UsageError(
-            "this Spark session was stopped, so that it reads nothing any more, and rows of "
-            "its DataFrames can no longer be computed; "
-            "nothing was done. Start a new session, and create the DataFrame again in it."
+            "this Spark session was stopped, so that it reads nothing any more, and rows of its "
+            "DataFrames can no longer be computed; nothing was done. Start a new session, and "
+            "create the DataFrame again in it."
         )
 
 
@@ -605,10 +540,7 @@ def _connect_marks(df: Any) -> Iterator[str]:
                 if field.name == "alias" and isinstance(value, str) and value.startswith(_ALIAS):
                     yield value.removeprefix(_ALIAS)
             elif isinstance(value, str | bytes) or not hasattr(value, "ListFields"):
-                waiting += [
-                    part
-                    for part in (value.values() if hasattr(value, "values") else value)
-                    if hasattr(part, "ListFields")
-                ]
+                parts = value.values() if hasattr(value, "values") else value
+                waiting += [part for part in parts if hasattr(part, "ListFields")]
             else:
                 waiting.append(value)

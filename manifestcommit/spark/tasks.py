@@ -29,13 +29,7 @@ from pyspark import cloudpickle
 
 from manifestcommit import errors
 
-from ..errors import (
-    ConstraintError,
-    CorruptMetadataError,
-    ManifestCommitError,
-    StoreError,
-    UsageError,
-)
+from ..errors import ConstraintError, CorruptMetadataError, ManifestCommitError, UsageError
 from ..store import StorageOptions
 from .features import DataSource, check_pandas
 from .spark_internals import broadcast_threshold_bytes, has_java_session, java_session, jvm
@@ -83,11 +77,10 @@ def raised_inside(error: BaseException) -> ManifestCommitError | None:
         )
     for module, name, message in _RAISED.findall(text):
         # A store's own error classes become store errors with their text.
-        kind = getattr(errors, name, StoreError if module.startswith("store.") else None)
+        kind = getattr(errors, name, errors.StoreError if module.startswith("store.") else None)
         if kind is CorruptMetadataError:
-            return CorruptMetadataError(
-                message.strip(), object_name=message.partition(" is damaged")[0]
-            )
+            damaged = message.partition(" is damaged")[0]
+            return CorruptMetadataError(message.strip(), object_name=damaged)
         if kind is ConstraintError and (said := _VIOLATED.search(message)) is not None:
             rows = int(said[1].replace(",", ""))
             return ConstraintError(message.strip(), constraint=said[2], violations=rows)
@@ -187,14 +180,13 @@ def with_options(
     if not options and author is None:
         return source
     _check_options(options)
-    return type(
-        source.__name__,
-        (source,),
-        {"__module__": _NOWHERE, "format_name": name, "storage_options": options, "author": author},
-    )
+    known = {"format_name": name, "storage_options": options, "author": author}
+    return type(source.__name__, (source,), {"__module__": _NOWHERE, **known})
 
 
 Batches = Iterable[pa.RecordBatch]
+Make = Callable[[Batches], Iterator[pa.RecordBatch]]
+Read = Callable[[Any], Iterator[pa.RecordBatch]]  # of a part
 
 
 def _check_options(options: StorageOptions) -> None:
@@ -243,9 +235,7 @@ def message_rows(df: DataFrame, write: Callable[[Batches], bytes]) -> DataFrame:
     return mapped(df, partial(_written, write), "message binary")
 
 
-def mapped(
-    df: DataFrame, make: Callable[[Batches], Iterator[pa.RecordBatch]], struct: StructType | str
-) -> DataFrame:
+def mapped(df: DataFrame, make: Make, struct: StructType | str) -> DataFrame:
     """A DataFrame of what `make` yields for the rows of each task, which have their names there."""
     # Spark takes a dot in a column's name for a member's
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
@@ -256,7 +246,7 @@ def mapped(
 def rows_of(
     spark: SparkSession,
     parts: Sequence[Any],
-    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    read: Read,
     struct: StructType,
     options: StorageOptions,
 ) -> DataFrame:
@@ -281,9 +271,7 @@ def _without_doubts_about_pandas() -> Iterator[None]:
 # --- In tasks -------------------------------------------------------------------------------------
 
 
-def _named(
-    names: tuple[str, ...], make: Callable[[Batches], Iterator[pa.RecordBatch]], batches: Batches
-) -> Iterator[pa.RecordBatch]:
+def _named(names: tuple[str, ...], make: Make, batches: Batches) -> Iterator[pa.RecordBatch]:
     yield from make(batch.rename_columns(list(names)) for batch in batches)
 
 
@@ -292,9 +280,7 @@ def _written(write: Callable[[Batches], bytes], batches: Batches) -> Iterator[pa
     yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])
 
 
-def _rows(
-    read: Callable[[Any], Iterator[pa.RecordBatch]], batches: Batches
-) -> Iterator[pa.RecordBatch]:
+def _rows(read: Read, batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for part in batch.column(0).to_pylist():
             yield from read(pickle.loads(part))  # by this driver

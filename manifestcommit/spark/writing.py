@@ -35,24 +35,10 @@ from ..rows.row_change import NewFiles
 from ..runtime.environment import Env
 from ..runtime.outcome import InputTotals
 from ..store import StorageOptions, open_store
-from .features import (
-    NEWER_PATTERNS,
-    WriterCommitMessage,
-    check_feature,
-    check_pandas,
-    is_connect,
-    sound,
-)
+from . import features, tasks
+from .features import WriterCommitMessage, is_connect, sound
 from .spark_internals import has_thread_of_its_own, java_frame, java_rdd, jvm, settings_of
-from .tasks import (
-    check_can_write,
-    check_reachable,
-    check_sent,
-    message_rows,
-    messages_of,
-    raising_ours,
-    unlogged,
-)
+from .tasks import check_can_write, check_reachable, raising_ours, unlogged
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -70,65 +56,30 @@ _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LEAST_LONG_BYTES = 1024  # shorter rows would be followed by empty ones too often
 # Of each value in Arrow, its validity and offset count as one byte and four. Arrays, maps and
 # structs are not in this table and are not measured.
-_FIXED_BYTES = {
-    "NullType": 0,
-    "BooleanType": 2,
-    "ByteType": 2,
-    "ShortType": 3,
-    "IntegerType": 5,
-    "LongType": 9,
-    "FloatType": 5,
-    "DoubleType": 9,
-    "DecimalType": 17,
-    "DateType": 5,
-    "TimestampType": 9,
-    "TimestampNTZType": 9,
-    "DayTimeIntervalType": 9,
-}
+_FIXED_BYTES = {"NullType": 0, "BooleanType": 2, "ByteType": 2, "ShortType": 3, "DecimalType": 17}
+_FIXED_BYTES |= dict.fromkeys(("IntegerType", "FloatType", "DateType"), 5)
+_FIXED_BYTES |= dict.fromkeys(("LongType", "DoubleType", "TimestampType", "TimestampNTZType"), 9)
+_FIXED_BYTES["DayTimeIntervalType"] = 9
 _LONG = frozenset({"StringType", "CharType", "VarcharType", "BinaryType"})
 _LONG_FIXED_BYTES = 5
 # Spark overflows its stack in a sum of a few hundred lengths, and compiles no wider rows anyway
 _MOST_COLUMNS = 100
 # The bound is disabled for the write alone, but this applies to everything in its Spark job: so the
 # job may contain no other Python, nor anything that may hide some (a cache, an RDD).
-_OPERATORS = frozenset(
-    {
-        "Aggregate",
-        "CollectMetrics",
-        "DataSourceV2Relation",
-        "Deduplicate",
-        "Distinct",
-        "Filter",
-        "GlobalLimit",
-        "HiveTableRelation",
-        "Join",
-        "LocalLimit",
-        "LocalRelation",
-        "LogicalRelation",
-        "OneRowRelation",
-        "Project",
-        "Range",
-        "Repartition",
-        "RepartitionByExpression",
-        "Sample",
-        "Sort",
-        "SubqueryAlias",
-        "Union",
-        "View",
-        "Window",
-    }
+_KNOWN = (
+    "Aggregate CollectMetrics DataSourceV2Relation Deduplicate Distinct Filter GlobalLimit "
+    "HiveTableRelation Join LocalLimit LocalRelation LogicalRelation OneRowRelation Project Range "
+    "Repartition RepartitionByExpression Sample Sort SubqueryAlias Union View Window"
 )
-_HIDING = ("PYTHON_UDF", "EVAL_PYTHON_UDF", "PLAN_EXPRESSION", *NEWER_PATTERNS)
+_OPERATORS = frozenset(_KNOWN.split())
+_HIDING = ("PYTHON_UDF", "EVAL_PYTHON_UDF", "PLAN_EXPRESSION", *features.NEWER_PATTERNS)
 
 
 @contextlib.contextmanager
 def paced(df: DataFrame, filler: str) -> Iterator[DataFrame]:
     """The rows of `df` and, after long ones, empty rows, which the last column marks; inside the
-    block this thread's jobs batch by rows. [SP40]
-
-    filler: that column's name, which no column of `df` has. If Spark's own bound must stay, it is
-    `df` itself.
-    """
+    block this thread's jobs batch by rows. [SP40] filler: that column's name, which no column of
+    `df` has. If Spark's own bound must stay, it is `df` itself."""
     # in a thread of the JVM that others use, too, the setting might stay for their jobs
     has_own = not is_connect(df) and has_thread_of_its_own(df.sparkSession.sparkContext)
     share = _share(df) if has_own and _is_plain(df) else None
@@ -152,11 +103,9 @@ def without_fillers(batches: Iterable[pa.RecordBatch], filler: str) -> Iterator[
             continue
         number = batch.column(batch.num_columns - 1)
         rows = batch.select(range(batch.num_columns - 1))
-        yield (
-            rows
-            if number.null_count == len(number)
-            else rows.filter(pc.fill_null(pc.equal(number, 0), True))
-        )
+        if number.null_count < len(number):
+            rows = rows.filter(pc.fill_null(pc.equal(number, 0), True))
+        yield rows
 
 
 def _share(df: DataFrame) -> int | None:
@@ -168,9 +117,7 @@ def _share(df: DataFrame) -> int | None:
     except ValueError:
         return None
     kinds = [type(field.dataType).__name__ for field in df.schema.fields]
-    is_measured = len(kinds) <= _MOST_COLUMNS and all(
-        kind in _FIXED_BYTES or kind in _LONG for kind in kinds
-    )
+    is_measured = len(kinds) <= _MOST_COLUMNS and {*kinds} <= _FIXED_BYTES.keys() | _LONG
     if BOUND in given or rows <= 0 or not is_measured:
         return None
     share = BATCH_BYTES // rows - sum(_FIXED_BYTES.get(kind, _LONG_FIXED_BYTES) for kind in kinds)
@@ -208,23 +155,16 @@ def _spread(df: DataFrame, filler: str, share: int) -> DataFrame:
     fields = df.schema.fields
     # Spark takes a dot in a column's name for a member access
     names = [f"c{at}" for at in range(len(fields))]
-    long = {
-        name
-        for name, field in zip(names, fields, strict=True)
-        if type(field.dataType).__name__ in _LONG
-    }
+    kinds = zip(names, (type(field.dataType).__name__ for field in fields), strict=True)
+    long = sorted(name for name, kind in kinds if kind in _LONG)
     if not long:
         return df
-    size = functools.reduce(
-        operator.add,
-        (F.coalesce(F.octet_length(name).cast("long"), F.lit(0)) for name in sorted(long)),
-    )
+    lengths = (F.coalesce(F.octet_length(name).cast("long"), F.lit(0)) for name in long)
+    size = functools.reduce(operator.add, lengths)
     numbers = F.when(size >= share, F.sequence(F.lit(0), (size / share).cast("int")))
     numbered = df.toDF(*names).select("*", F.explode_outer(numbers).alias("n"))
-    columns = [
-        F.when(F.col("n") > 0, F.lit(None)).otherwise(F.col(name)) if name in long else F.col(name)
-        for name in names
-    ]
+    is_filler = F.when(F.col("n") > 0, F.lit(None))
+    columns = [is_filler.otherwise(F.col(n)) if n in long else F.col(n) for n in names]
     return numbered.select(
         *(column.alias(field.name) for column, field in zip(columns, fields, strict=True)),
         F.col("n").alias(filler),
@@ -269,19 +209,17 @@ def write_dataframe(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
 ) -> NewFiles:
     """Write every row of `df` into exactly one of the returned files; nothing of it is visible yet.
-    [SP1] [SP2]
-
-    Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only
-    files that no snapshot lists. Errors of this package that tasks raised keep their type.
-    """
+    [SP1] [SP2] Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere
+    leaves only files that no snapshot lists. Errors of this package that tasks raised keep their
+    type."""
     check_reachable(plan.url)
     given, filler = StorageOptions(storage_options), filler_of(secrets.token_hex(16))
     open_store(plan.url, given)  # refuses options that it does not take
     task = functools.partial(_message_of, plan, given, filler)
     check_can_write(task, given)
     with raising_ours(), paced(df, filler) as frame:
-        found = messages_of(frame, task)
-    return collect(plan, [TaskMessage(data) for data in found], given)
+        found = map(TaskMessage, tasks.messages_of(frame, task))
+    return collect(plan, [*found], given)
 
 
 def _message_of(
@@ -307,9 +245,8 @@ def write_task(
 def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMessage:
     """A task's message to the driver about its files; as a manifest if they are many. [SP9]"""
     if len(msgspec.json.encode(written.entries)) > MESSAGE_LIMIT_BYTES:
-        touched = dedupe(
-            of_partition(plan.partition_by, entry.partition) for entry in written.entries
-        )
+        by = plan.partition_by
+        touched = dedupe(of_partition(by, entry.partition) for entry in written.entries)
         manifests = (spill_manifest(store, written.entries, plan),)
         written = msgspec.structs.replace(written, entries=(), manifests=manifests, touched=touched)
     return packed(written)
@@ -318,18 +255,15 @@ def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMes
 def collect(
     plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions
 ) -> NewFiles:
-    """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26]
-
-    Spark may run several attempts of a task: retries and speculative attempts. It delivers the
-    message of one; files of the others are in no message, are not committed, and gc deletes them.
-
-    Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
-    bounded.
-    """
+    """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26] Spark
+    may run several attempts of a task: retries and speculative attempts. It delivers the message of
+    one; files of the others are in no message, are not committed, and gc deletes them. Entries
+    beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
+    bounded."""
     store = open_store(plan.url, storage_options)
     # an earlier attempt finished these tasks: their records do not contain the touched partitions
     reader = ManifestReader(store)
-    tasks: set[int] = set()
+    there: set[int] = set()
     entries: list[Entry] = []
     manifests: list[ManifestRef] = []
     touched = by_content(())
@@ -337,35 +271,27 @@ def collect(
     intake: InputTotals | None = InputTotals()
     for message in messages:
         if not isinstance(message, TaskMessage):
-            raise StoreError(
-                "Spark lost the message of a task that wrote data; nothing was committed. "
-                "Run the write again."
-            )
+            raise _lost("Spark lost the message of a task that wrote data", "write")
         written = unpacked(message)
-        if written.task in tasks:
-            raise StoreError(
-                f"Spark delivered two messages for task {written.task}; nothing was "
-                "committed. Run the write again."
-            )
-        tasks.add(written.task)
+        if written.task in there:
+            raise _lost(f"Spark delivered two messages for task {written.task}", "write")
+        there.add(written.task)
         entries.extend(written.entries)
         manifests.extend(written.manifests)
         touched |= by_content(written.touched or reader.touched(written.manifests, plan))
         intake = None if intake is None or written.intake is None else intake + written.intake
         size_bytes += len(msgspec.json.encode(written.entries)) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
-            touched |= by_content(
-                of_partition(plan.partition_by, entry.partition) for entry in entries
-            )
+            by = plan.partition_by
+            touched |= by_content(of_partition(by, entry.partition) for entry in entries)
             manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
-    return NewFiles(
-        entries=tuple(entries),
-        manifests=tuple(manifests),
-        touched=tuple(touched.values()),
-        tasks=len(tasks),
-        intake=intake,
-    )
+    found: Any = {"entries": tuple(entries), "manifests": tuple(manifests), "intake": intake}
+    return NewFiles(**found, touched=tuple(touched.values()), tasks=len(there))
+
+
+def _lost(what: str, work: str = "job") -> StoreError:
+    return StoreError(f"{what}; nothing was committed. Run the {work} again.")
 
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
@@ -393,8 +319,8 @@ _PLANNING = threading.Lock()
 def check_recoverable(df: DataFrame) -> None:
     """UsageError if tasks cannot be chosen one by one, or Spark itself computes other partitions in
     each run; nothing has been done then. [AB6] [SP5]"""
-    check_feature("recoverable", df)
-    check_pandas("recoverable=True writes through")
+    features.check_feature("recoverable", df)
+    features.check_pandas("recoverable=True writes through")
     if settings_of(df.sparkSession).get(_PIPELINED, "false").lower() != "false":
         raise _refusal(f"with {_PIPELINED} a task that fails may look finished")
     with _planned_alike(df.sparkSession):
@@ -413,25 +339,17 @@ def write_recoverable(
     work = recovery.work(plan, tasks=rdd.getNumPartitions(), same=same)
     done = work.finished(open_store(plan.url, options))
     missing = [task for task in range(work.tasks) if task not in done]
-    LOG.info(
-        "adopted %d of %d tasks of job %s; computing %d",
-        len(done),
-        work.tasks,
-        plan.job,
-        len(missing),
-    )
+    counts = (len(done), work.tasks, plan.job, len(missing))
+    LOG.info("adopted %d of %d tasks of job %s; computing %d", *counts)
     messages = [_message(finished) for finished in done.values()]
     if missing:
         finish = functools.partial(_finish, work, options)
-        check_sent(finish, options)
+        tasks.check_sent(finish, options)
         with raising_ours(), unlogged():
             messages += [TaskMessage(data) for data in context.runJob(rdd, finish, missing)]
     written = collect(plan, messages, options)
     if written.tasks != work.tasks:
-        raise StoreError(
-            f"Spark ran {written.tasks} of {work.tasks} tasks; nothing was committed. Run "
-            "the job again."
-        )
+        raise _lost(f"Spark ran {written.tasks} of {work.tasks} tasks")
     return written
 
 
@@ -442,17 +360,15 @@ def _planned(
     task = functools.partial(_message_of, plan, options, filler_of(secrets.token_hex(16)))
     check_can_write(task, options)
     with _planned_alike(df.sparkSession), unlogged():
-        rdd = message_rows(df, task).rdd
+        rdd = tasks.message_rows(df, task).rdd
         same = [recovery.fingerprint, lineage_digest(java_rdd(rdd))]
     return rdd, msgspec.json.encode(same).decode()
 
 
 def check_ranges(frame: DataFrame) -> None:
     """UsageError if rows are partitioned by ranges: the samples that determine these differ between
-    runs, whatever the caller promises. [AB6]
-
-    This includes cached data, but not the plan that an RDD was made from.
-    """
+    runs, whatever the caller promises. [AB6] This includes cached data, but not the plan that an
+    RDD was made from."""
     waiting = [java_frame(frame).queryExecution().executedPlan()]
     while waiting:
         node = waiting.pop()
@@ -462,14 +378,11 @@ def check_ranges(frame: DataFrame) -> None:
             waiting.append(node.relation().cachedPlan())
         elif name == "AdaptiveSparkPlanExec":  # in cached data: it shows no children
             waiting.append(node.initialPlan())
-        elif (
-            name == "ShuffleExchangeExec"
-            and node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning"
-        ):
-            raise _refusal(
-                "a global sort or repartitionByRange cuts its ranges by samples that differ "
-                "between runs"
-            )
+        elif name == "ShuffleExchangeExec":
+            by = node.outputPartitioning().getClass().getSimpleName()
+            if by == "RangePartitioning":
+                what = "a global sort or repartitionByRange cuts its ranges by samples"
+                raise _refusal(f"{what} that differ between runs")
 
 
 def lineage_digest(rdd: Any) -> str:
@@ -478,9 +391,8 @@ def lineage_digest(rdd: Any) -> str:
     [AB6]"""
     try:
         if rdd.outputDeterministicLevel().toString() == "INDETERMINATE":
-            raise _refusal(
-                "Spark's partitions of this DataFrame differ when they are computed again"
-            )
+            what = "Spark's partitions of this DataFrame differ"
+            raise _refusal(f"{what} when they are computed again")
         lineage = _lineage(rdd, {})
     except Py4JError as error:
         raise _refusal(f"the lineage could not be read: {str(error).splitlines()[0]}") from None
@@ -511,26 +423,17 @@ def _refusal(why: str) -> UsageError:
 
 def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any]) -> list[bytes]:
     """In the same task: record what this attempt wrote as its output, unless another attempt was
-    first.
-
-    Spark runs the function that writes and the one that reads its message in one thread, so there
-    is a message only if the former has had all its rows. If a task fails before, both see the end
-    of their input as if it were complete: then there is no message, the output is partial, and
-    nothing may be recorded.
-    """
+    first. Spark runs the function that writes and the one that reads its message in one thread, so
+    there is a message only if the former has had all its rows. If a task fails before, both see the
+    end of their input as if it were complete: then there is no message, the output is partial, and
+    nothing may be recorded."""
     task = task_context().partitionId()
     messages = [bytes(row[0]) for row in rows]
     if len(messages) != 1:
-        raise StoreError(
-            f"Spark delivered {len(messages)} messages of task {task}; nothing was "
-            "committed. Run the job again."
-        )
+        raise _lost(f"Spark delivered {len(messages)} messages of task {task}")
     mine = unpacked(TaskMessage(messages[0]))
     if mine.task != task:
-        raise StoreError(
-            f"Spark delivered the message of task {mine.task} to task {task}; nothing was "
-            "committed. Run the job again."
-        )
+        raise _lost(f"Spark delivered the message of task {mine.task} to task {task}")
     store = open_store(work.plan.url, options)
     winner = work.finish(store, Env(), task, mine.entries, mine.manifests, mine.intake)
     is_mine = (winner.entries, winner.manifests) == (mine.entries, mine.manifests)
@@ -538,14 +441,9 @@ def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any])
 
 
 def _message(finished: FinishedTask) -> TaskMessage:
-    return packed(
-        TaskWritten(
-            task=finished.task,
-            entries=finished.entries,
-            manifests=finished.manifests,
-            intake=intake_of(finished),
-        )
-    )
+    of, intake = finished, intake_of(finished)
+    written = TaskWritten(task=of.task, entries=of.entries, manifests=of.manifests, intake=intake)
+    return packed(written)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,20 +17,9 @@ import msgspec
 from .. import job
 from ..errors import SchemaMismatchError, UsageError
 from ..filter.sql_expression import compile_condition
+from ..format import fields
 from ..format.evolution import find_column, fit
-from ..format.fields import (
-    FLOATS,
-    INTEGERS,
-    PRIMITIVES,
-    Field,
-    Schema,
-    check_has_columns,
-    from_spark,
-    is_number,
-    is_primitive,
-    mark_of,
-    type_text,
-)
+from ..format.fields import FLOATS, Field, Schema, check_has_columns, is_number, mark_of
 from ..format.snapshot import Snapshot
 from ..format.values import integer_range
 from ..rows.clauses import Delete, Insert, Update
@@ -42,17 +31,7 @@ from ..store import StorageOptions
 from ..table import Table
 from ..table.reading import is_for_spark, without_spark
 from . import statements as sql
-from .statements import (
-    Name,
-    Need,
-    Reference,
-    Travel,
-    needs,
-    parse_query,
-    references,
-    refusal,
-    spliced,
-)
+from .statements import Name, Reference, Travel, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,13 +137,10 @@ def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> Data
     if len(set(names)) < len(names):
         raise refusal("a column is named twice", _INSTEAD)
     if len(names) != len(df.columns):
-        raise refusal(
-            f"the query has {len(df.columns)} columns, and the table takes {len(names)}: "
-            f"{', '.join(names)}",
-            _INSTEAD,
-        )
+        takes = f"the table takes {len(names)}: {', '.join(names)}"
+        raise refusal(f"the query has {len(df.columns)} columns, and {takes}", _INSTEAD)
     df = df.toDF(*names)
-    given_fields = {field.name: field for field in from_spark(df.schema.jsonValue()).fields}
+    given_fields = {field.name: field for field in fields.from_spark(df.schema.jsonValue()).fields}
     expressions = [_fitted(find_column(schema, name), given_fields[name]) for name in names]
     if expressions == [quoted(name) for name in names]:
         return df
@@ -174,14 +150,15 @@ def rows_to_insert(df: DataFrame, statement: sql.Insert, schema: Schema) -> Data
 def sql_type(field: Field) -> str:
     """The column's type as Spark's SQL has it."""
     assert isinstance(field.type, str)
-    return PRIMITIVES[field.type].sql.lower() if field.type in INTEGERS else field.type
+    known = fields.PRIMITIVES[field.type] if field.type in fields.INTEGERS else None
+    return field.type if known is None else known.sql.lower()
 
 
 def _fitted(column: Field, given: Field) -> str:
     """The given column as an expression with a type that the table takes: as it is, or a number or
     null that becomes one of its type, by a cast that loses nothing, or fails."""
     name = quoted(given.name)
-    if given.type == "void" and is_primitive(column.type):
+    if given.type == "void" and fields.is_primitive(column.type):
         return f"CAST({name} AS {sql_type(column)}) AS {name}"
     if not (is_number(column.type) and is_number(given.type)):
         return name
@@ -191,20 +168,13 @@ def _fitted(column: Field, given: Field) -> str:
     except SchemaMismatchError:
         there = f"try_cast({name} AS {sql_type(column)})"
         back = f"try_cast({there} AS {sql_type(given)})"
-        text = (
-            (
-                f"a value of the column {column.name} does not fit its type "
-                f"{type_text(column.type)} without loss; nothing was committed"
-            )
-            .replace("\\", "\\\\")
-            .replace("'", "\\'")
-        )
+        what = f"a value of the column {column.name} does not fit its type"
+        text = f"{what} {fields.type_text(column.type)} without loss; nothing was committed"
+        text = text.replace("\\", "\\\\").replace("'", "\\'")
         if column.type in FLOATS or given.type in FLOATS:
-            value = there if column.type in FLOATS else name
+            value = f"CAST({there if column.type in FLOATS else name} AS double)"
             ranges = filter(None, map(integer_range, (column.type, given.type)))
-            exact = "".join(
-                f" AND coalesce(CAST({value} AS double) < {high + 1}D, true)" for _, high in ranges
-            )
+            exact = "".join(f" AND coalesce({value} < {high + 1}D, true)" for _, high in ranges)
         return f"IF({name} <=> {back}{exact}, {there}, raise_error('{text}')) AS {name}"
     return name
 
@@ -225,28 +195,23 @@ class Reads:
         table, travel = place.table(), travel or Travel()
         key = (table.url, travel)
         if key not in self._snapshots:
-            self._snapshots[key] = table.snapshot(
-                version=travel.version, as_of=travel.as_of, tag=travel.tag
-            )
+            self._snapshots[key] = table.snapshot(travel.version, travel.as_of, travel.tag)
         return self._snapshots[key]
 
     def query(self, text: str) -> DataFrame:
         """The query's DataFrame. Nothing runs yet. UsageError where it reads an attached table at a
         version besides, through a view of the session."""
-        tree = parse_query(text)
-        need = needs(text, tree)
-        places = [
-            (each.start, each.end, self._words(each, place, need))
-            for each in references(text, tree)
-            if (place := self._names.find(each.name)) is not None
-        ]
-        if places:
-            check_feature("queries", self._spark)
+        tree = sql.parse_query(text)
+        need = sql.needs(text, tree)
+        places = []
+        for each in sql.references(text, tree):
+            if (place := self._names.find(each.name)) is not None:
+                places.append((each.start, each.end, self._words(each, place, need)))
         frames: dict[str, Any] = dict(self._frames.values())
         if places:
-            df = self._spark.sql(spliced(text, places, braces=True), **frames)
-        else:
-            df = self._spark.sql(text)
+            check_feature("queries", self._spark)
+            text = sql.spliced(text, places, braces=True)
+        df = self._spark.sql(text, **frames) if places else self._spark.sql(text)
         self._check(marks_of(df))
         return df
 
@@ -255,7 +220,7 @@ class Reads:
         prefix = _table_of(mark_of(snapshot.table_id, url, 1))
         return any(_table_of(mark) == prefix for mark in marks_of(df))
 
-    def _words(self, reference: Reference, place: Place, need: Need) -> str:
+    def _words(self, reference: Reference, place: Place, need: sql.Need) -> str:
         """What Spark's text has in place of the table: a DataFrame of the rows and columns that the
         query needs, where Spark would read all of them in Python."""
         name = ".".join(reference.name)
@@ -266,12 +231,8 @@ class Reads:
         columns, where = _needed(need, snapshot.schema)
         key = (table.url, snapshot.version, columns, where)
         if key not in self._frames:
-            df = table.read(
-                version=snapshot.version,
-                columns=None if columns is None else [*columns],
-                filter=where,
-                spark=self._spark,
-            )
+            which: Any = {"version": snapshot.version, "columns": columns and [*columns]}
+            df = table.read(**which, filter=where, spark=self._spark)
             self._frames[key] = (f"t{len(self._frames)}", df)
             self._marks.add(mark_of(snapshot.table_id, table.url, snapshot.version))
         words = "{" + self._frames[key][0] + "}"
@@ -286,14 +247,14 @@ class Reads:
         if others:
             versions = ", ".join(sorted({mark.rpartition("-v")[2] for mark in others}))
             raise UsageError(
-                "it reads an attached table through a view that was made of its "
-                f"version {versions}; nothing was done. Name the table itself, with VERSION AS OF "
-                "for a version that is not the newest",
+                "it reads an attached table through a view that was made of its version "
+                f"{versions}; nothing was done. Name the table itself, with VERSION AS OF for a "
+                "version that is not the newest",
                 argument="statement",
             )
 
 
-def _needed(need: Need, schema: Schema) -> tuple[tuple[str, ...] | None, str | None]:
+def _needed(need: sql.Need, schema: Schema) -> tuple[tuple[str, ...] | None, str | None]:
     """The columns and the condition of a query's rows. Spark evaluates the condition once more, so
     one that it could answer otherwise then is left out."""
     columns, where = None, need.where
@@ -339,10 +300,8 @@ class Execution:
         name = statement.method if isinstance(statement, sql.Call) else done.__name__
         for each in self._declared:
             if each not in _DECLARED.get(name, _NOTED):
-                raise UsageError(
-                    f"{each}=… is not declared with this statement ({name}); nothing was done. "
-                    "Leave it out"
-                )
+                what = f"{each}=… is not declared with this statement ({name}); nothing was done"
+                raise UsageError(f"{what}. Leave it out")
         self._note = {each: self._declared.pop(each) for each in _NOTED if each in self._declared}
         return done(self, statement)
 
@@ -356,13 +315,8 @@ class Execution:
         check_has_columns(schema, place.table().url)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
-            return self._noted(place).overwrite_where(
-                df,
-                statement.replaced,
-                merge_schema=statement.evolves,
-                spark=self._spark,
-                **self._declared,
-            )
+            how: Any = {"merge_schema": statement.evolves, "spark": self._spark, **self._declared}
+            return self._noted(place).overwrite_where(df, statement.replaced, **how)
         options: dict[str, Any] = {"merge_schema": True} if statement.evolves else {}
         if statement.overwrite:
             mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))
@@ -381,9 +335,8 @@ class Execution:
                 "a source without it, or mc.write(df, path, mode='overwrite', based_on=version)",
             )
         clauses = (statement.matched, statement.unmatched, statement.by_source)
-        if any(
-            clause.values is None and clause.kind != "delete" for some in clauses for clause in some
-        ):
+        changing = [each for some in clauses for each in some if each.kind != "delete"]
+        if any(each.values is None for each in changing):
             _check_all_columns(source, snapshot.schema)
         simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
         is_whole = all(simple) and not statement.by_source and statement.where is None
@@ -418,12 +371,8 @@ class Execution:
         return self._spark if is_for_spark(here) else None
 
 
-_DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
-    sql.Select: Execution.select,
-    sql.Insert: Execution.insert,
-    sql.Merge: Execution.merge,
-    sql.Call: Execution.call,
-}
+_DONE_BY: dict[type, Any] = {sql.Select: Execution.select, sql.Insert: Execution.insert}
+_DONE_BY |= {sql.Merge: Execution.merge, sql.Call: Execution.call}
 
 
 def _check_all_columns(source: DataFrame, schema: Schema) -> None:

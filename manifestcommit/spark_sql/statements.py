@@ -18,6 +18,7 @@ from ..format.fields import parse_type
 from ..rows.clauses import constant
 
 Name = tuple[str, ...]  # the parts of a name, without quotes
+Values = tuple[tuple[str, str], ...]  # columns, each with an expression
 _OPEN, _CLOSE = {"L_PAREN", "L_BRACKET", "L_BRACE"}, {"R_PAREN", "R_BRACKET", "R_BRACE"}
 _LITERALS = {"STRING", "NUMBER"}
 # A statement that sqlglot does not know is one token to it, but for what follows another word.
@@ -50,7 +51,7 @@ class Scanner:
         while self._tokens and self._tokens[-1].token_type.name == "SEMICOLON":
             self._tokens.pop()
         if not self._tokens:
-            raise refusal("it is empty", self.instead)
+            raise self.refusal("it is empty")
         if any(token.token_type.name == "SEMICOLON" for token in self._tokens):
             raise refusal("these are several statements", "mc.sql for each of them")
         if self._passes_hint():
@@ -70,12 +71,14 @@ class Scanner:
     def is_over(self) -> bool:
         return self._at >= len(self._tokens)
 
+    def refusal(self, why: str) -> UsageError:
+        return refusal(why, self.instead)
+
     def unclear(self) -> UsageError:
         """The error for what comes next."""
         if self.is_over:
-            return refusal("it ends too early", self.instead)
-        token = self._tokens[self._at]
-        return refusal(f"{self._raw(token)!r} is not understood there", self.instead)
+            return self.refusal("it ends too early")
+        return self.refusal(f"{self._raw(self._tokens[self._at])!r} is not understood there")
 
     def next_word(self, ahead: int = 0) -> str:
         """The next keyword or sign in capitals; empty for names in quotes, literals and the end."""
@@ -126,7 +129,7 @@ class Scanner:
         raw = self._raw(token)
         if token.token_type.name == "STRING":
             if not (raw[0] == raw[-1] and raw[0] in "'\"") or raw[0] in raw[1:-1] or "\\" in raw:
-                raise refusal(f"{raw} has escapes, which are not understood there", self.instead)
+                raise self.refusal(f"{raw} has escapes, which are not understood there")
             raw = raw[1:-1]
         self._at += 1
         if not self.is_over and self._tokens[self._at].token_type.name == "STRING":
@@ -163,6 +166,13 @@ class Scanner:
     def rest(self) -> str:
         found = self.until()
         self.expect_end()
+        return found
+
+    def inside(self) -> str:
+        """The text in parentheses."""
+        self.expect("(")
+        found = self.until()
+        self.expect(")")
         return found
 
     def column(self) -> str:
@@ -212,7 +222,7 @@ class Travel(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
+class Reference(NamedTuple):
     """A table in a query. start, end: its text, with the clause that chooses a version; alias: what
     the query calls it, None if it has none of its own."""
 
@@ -275,7 +285,7 @@ def references(text: str, tree: Any) -> list[Reference]:
     return sorted(found, key=lambda each: each.start)
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+class Need(NamedTuple):
     """What a query needs of its tables. words: every name in it, in lower case; None: all columns;
     where: the condition that every row of its only table has to meet, as far as one is seen."""
 
@@ -300,11 +310,8 @@ def needs(text: str, tree: Any) -> Need:
         raws.append(raw[1:-1].replace(raw[0] * 2, raw[0]) if raw[0] in '`"' else raw)
     upper = {raw.upper() for raw in raws}
     stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
-    whole = stars or upper & _UNNAMED
-    return Need(
-        words=None if whole else frozenset(raw.lower() for raw in raws),
-        where=_where(text, tree, tokens),
-    )
+    words = None if stars or upper & _UNNAMED else frozenset(raw.lower() for raw in raws)
+    return Need(words, _where(text, tree, tokens))
 
 
 def _where(text: str, tree: Any, tokens: Sequence[Any]) -> str | None:
@@ -342,8 +349,7 @@ def _where(text: str, tree: Any, tokens: Sequence[Any]) -> str | None:
 def _reference(text: str, node: Any) -> Reference:
     from sqlglot import exp
 
-    parts = node.parts
-    start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+    name, start, end = _place(node)
     travel, problem = Travel(), ""
     alias = node.args.get("alias")
     if node.args.get("version") is not None:
@@ -352,26 +358,20 @@ def _reference(text: str, node: Any) -> Reference:
         problem = "what follows it is not understood"
     if alias is None and node.args.get("sample") is not None:
         problem = "with TABLESAMPLE it needs an alias"
-    return Reference(
-        name=tuple(part.name for part in parts),
-        start=start,
-        end=end,
-        has_alias=alias is not None and alias.this is not None,
-        travel=travel,
-        problem=problem,
-    )
+    has_alias = alias is not None and alias.this is not None
+    return Reference(name, start, end, has_alias, travel, problem)
 
 
 def _argument(column: Any) -> Reference:
-    parts = column.parts
-    return Reference(
-        name=tuple(part.name for part in parts),
-        start=parts[0].meta["start"],
-        end=parts[-1].meta["end"] + 1,
-        has_alias=True,
-        travel=Travel(),
-        problem="as an argument of a function write TABLE(SELECT * FROM …)",
-    )
+    problem = "as an argument of a function write TABLE(SELECT * FROM …)"
+    return Reference(*_place(column), True, Travel(), problem)
+
+
+def _place(node: Any) -> tuple[Name, int, int]:
+    """A name in a tree, and where it is in the text."""
+    parts = node.parts
+    end = parts[-1].meta["end"] + 1
+    return tuple(part.name for part in parts), parts[0].meta["start"], end
 
 
 def _travel(text: str, at: int) -> tuple[Travel, int]:
@@ -390,7 +390,7 @@ def _travel(text: str, at: int) -> tuple[Travel, int]:
     else:
         raise scanner.unclear()
     if found is None:
-        raise refusal("a version is a whole number, or a tag in quotes", scanner.instead)
+        raise scanner.refusal("a version is a whole number, or a tag in quotes")
     return found, at + scanner.last_end - len(BEGINNING)
 
 
@@ -461,11 +461,8 @@ def requalified(text: str, sides: Mapping[str, str], instead: str) -> str:
         first = parts[0].name.lower()
         side = sides.get(first) if len(parts) > 1 else None
         if side is None and len(parts) > 1 and first in taken:
-            raise refusal(
-                f"{first}.{parts[1].name}: {first} is no table of the MERGE; a column of that name "
-                "takes its table before it",
-                instead,
-            )
+            why = f"{first}.{parts[1].name}: {first} is no table of the MERGE; a column of that"
+            raise refusal(f"{why} name takes its table before it", instead)
         if side is not None:
             start, end = parts[0].meta["start"], parts[1].meta["start"]
             places.append((start - len(BEGINNING), end - len(BEGINNING), side))
@@ -543,7 +540,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     where: str | None = None
-    values: tuple[tuple[str, str], ...] | None = None
+    values: Values | None = None
 
     @property
     def is_simple(self) -> bool:
@@ -604,27 +601,20 @@ def parse(text: str) -> Statement:
     first = scanner.next_word()
     if first in _KNOWN:
         return _KNOWN[first](scanner)
-    if first in ("SELECT", "VALUES", "FROM", "("):
-        return _select(scanner)
     instead = _ELSEWHERE.get(first, "spark.sql, if Spark is meant to do it")
     raise refusal(f"{first or text[:20]!r} begins no statement that is understood", instead)
 
 
-def _select(scanner: Scanner) -> Select:
-    query = scanner.rest()
+def _select(scanner: Scanner, ctes: str = "") -> Statement:
+    query = f"{ctes} {scanner.rest()}".strip()
     parse_query(query)
     return Select(query=query)
 
 
 def _with(scanner: Scanner) -> Statement:
     ctes = scanner.until("SELECT", "INSERT", "FROM", "VALUES")
-    if scanner.next_word() == "INSERT":
-        found = _insert(scanner, ctes)
-        assert isinstance(found, Insert)
-        return found
-    query = ctes + " " + scanner.rest()
-    parse_query(query)
-    return Select(query=query)
+    read = _insert if scanner.next_word() == "INSERT" else _select
+    return read(scanner, ctes)
 
 
 def _insert(scanner: Scanner, ctes: str = "") -> Statement:
@@ -637,9 +627,8 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     scanner.take("TABLE")
     target = scanner.name()
     if scanner.next_word() == "PARTITION":
-        raise refusal(
-            "PARTITION is not understood", "INSERT INTO … REPLACE WHERE condition SELECT …"
-        )
+        instead = "INSERT INTO … REPLACE WHERE condition SELECT …"
+        raise refusal("PARTITION is not understood", instead)
     by_name = scanner.take("BY", "NAME")
     columns, replaced = [], None
     if not overwrite and scanner.take("REPLACE", "WHERE"):
@@ -652,55 +641,49 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     query = f"{ctes} {scanner.rest()}".strip()
     parse_query(query)
     if columns and by_name:
-        raise refusal("BY NAME takes no list of columns", scanner.instead)
+        raise scanner.refusal("BY NAME takes no list of columns")
     if evolves and not by_name:
-        raise refusal("WITH SCHEMA EVOLUTION needs BY NAME", scanner.instead)
-    return Insert(
-        target=target,
-        query=query,
-        overwrite=overwrite,
-        columns=tuple(columns),
-        by_name=by_name,
-        evolves=evolves,
-        replaced=replaced,
-    )
+        raise scanner.refusal("WITH SCHEMA EVOLUTION needs BY NAME")
+    how: Any = {"overwrite": overwrite, "by_name": by_name, "evolves": evolves}
+    which: Any = {"columns": tuple(columns), "replaced": replaced}
+    return Insert(target=target, query=query, **how, **which)
 
 
 def _delete(scanner: Scanner) -> Statement:
     scanner.instead = "mc.Table(path).delete(where), or its merge for conditions on other tables"
     scanner.expect("DELETE", "FROM")
-    target, sides = _target(scanner, ("WHERE",))
-    where = scanner.rest() if scanner.take("WHERE") else None
-    scanner.expect_end()
-    where = "true" if where is None else requalified(where, sides, scanner.instead)
-    return Call(target=target, method="delete", arguments=(where,))
+    target, sides = _target(scanner, "WHERE")
+    where = _where_clause(scanner, sides)
+    return Call(target=target, method="delete", arguments=("true" if where is None else where,))
 
 
 def _update(scanner: Scanner) -> Statement:
     scanner.instead = "mc.Table(path).update(set, where), or its merge with other tables' values"
     scanner.expect("UPDATE")
-    target, sides = _target(scanner, ("SET",))
+    target, sides = _target(scanner, "SET")
     scanner.expect("SET")
-    values = _assignments(scanner, sides, ("WHERE",))
-    where = None
-    if scanner.take("WHERE"):
-        where = requalified(scanner.rest(), sides, scanner.instead)
-    scanner.expect_end()
+    values = _assignments(scanner, sides, "WHERE")
+    where = _where_clause(scanner, sides)
     return Call(target=target, method="update", arguments=(dict(values), where))
 
 
-def _target(scanner: Scanner, ends: tuple[str, ...]) -> tuple[Name, dict[str, str]]:
+def _where_clause(scanner: Scanner, sides: dict[str, str]) -> str | None:
+    """The condition at the end of a statement; None: there is none."""
+    where = scanner.rest() if scanner.take("WHERE") else None
+    scanner.expect_end()
+    return None if where is None else requalified(where, sides, scanner.instead)
+
+
+def _target(scanner: Scanner, end: str) -> tuple[Name, dict[str, str]]:
     """A table that changes; its columns may be named with its name, or its alias, before them."""
     target = scanner.name()
     alias = target[-1]
-    if scanner.take("AS") or not (scanner.is_over or scanner.next_word() in ends):
+    if scanner.take("AS") or not (scanner.is_over or scanner.next_word() == end):
         alias = scanner.column()
     return target, {alias.lower(): ""}
 
 
-def _assignments(
-    scanner: Scanner, sides: dict[str, str], ends: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
+def _assignments(scanner: Scanner, sides: dict[str, str], *ends: str) -> Values:
     """`a = expression, …`"""
     found: list[tuple[str, str]] = []
     while not found or scanner.take(","):
@@ -709,7 +692,7 @@ def _assignments(
         text = requalified(scanner.until(",", *ends), sides, scanner.instead)
         found.append((column, text))
     if len({name.lower() for name, _ in found}) < len(found):
-        raise refusal("SET names a column twice", scanner.instead)
+        raise scanner.refusal("SET names a column twice")
     return tuple(found)
 
 
@@ -718,10 +701,8 @@ def _set_column(scanner: Scanner, sides: dict[str, str]) -> str:
     name = scanner.name()
     changes = {side for side, words in sides.items() if words != "source."}
     if len(name) > 2 or (len(name) == 2 and name[0].lower() not in changes):
-        raise refusal(
-            f"{'.'.join(name)} gets a value: only whole columns of the table are set",
-            scanner.instead,
-        )
+        what = "only whole columns of the table are set"
+        raise scanner.refusal(f"{'.'.join(name)} gets a value: {what}")
     return name[-1]
 
 
@@ -730,12 +711,12 @@ def _merge(scanner: Scanner) -> Statement:
     scanner.expect("MERGE")
     evolves = scanner.take("WITH", "SCHEMA", "EVOLUTION")
     scanner.expect("INTO")
-    target, ours = _target(scanner, ("USING",))
+    target, ours = _target(scanner, "USING")
     (our,) = ours
     scanner.expect("USING")
     source, their = _merge_source(scanner)
     if our == their.lower():
-        raise refusal("both sides of the MERGE have one name: give one an alias", scanner.instead)
+        raise scanner.refusal("both sides of the MERGE have one name: give one an alias")
     scanner.expect("ON")
     condition = scanner.until("WHEN")
     on = key_columns(condition, our, their, scanner.instead)
@@ -761,9 +742,7 @@ def _merge(scanner: Scanner) -> Statement:
 def _merge_source(scanner: Scanner) -> tuple[str, str]:
     """The query of a merge's source, and its name in the statement."""
     if scanner.next_word() == "(":
-        scanner.expect("(")
-        query = scanner.until()
-        scanner.expect(")")
+        query = scanner.inside()
         parse_query(query)
         scanner.take("AS")
         return query, scanner.column()
@@ -803,9 +782,9 @@ def _when(scanner: Scanner, sides: dict[str, str]) -> tuple[str, When]:
     scanner.expect("SET")
     if scanner.take("*"):
         if kind == "by_source":
-            raise refusal("UPDATE SET * needs a row of the source", scanner.instead)
+            raise scanner.refusal("UPDATE SET * needs a row of the source")
         return kind, When(kind="update", where=where)
-    values = _assignments(scanner, sides, ("WHEN",))
+    values = _assignments(scanner, sides, "WHEN")
     return kind, When(kind="update", where=where, values=values)
 
 
@@ -817,7 +796,7 @@ def _insert_clause(scanner: Scanner, sides: dict[str, str], where: str | None) -
     scanner.expect("VALUES")
     texts = scanner.listed(lambda: scanner.until(","))
     if len(names) != len(texts) or len({name.lower() for name in names}) < len(names):
-        raise refusal("INSERT has one value for each column, each named once", scanner.instead)
+        raise scanner.refusal("INSERT has one value for each column, each named once")
     values = (requalified(text, sides, scanner.instead) for text in texts)
     return When(kind="insert", where=where, values=tuple(zip(names, values, strict=True)))
 
@@ -835,47 +814,52 @@ def _alter(scanner: Scanner) -> Statement:
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()
+    method, arguments, options = _altered(scanner)
+    scanner.expect_end()
+    return Call(target=target, method=method, arguments=arguments, options=options)
+
+
+def _altered(scanner: Scanner) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The method that does what follows ALTER TABLE, with its arguments."""
     if scanner.take("ADD", "COLUMN") or scanner.take("ADD", "COLUMNS"):
-        return _added(scanner, target)
+        return "add_column", *_added(scanner)
     if scanner.take("ADD", "CONSTRAINT"):
-        return _constrained(scanner, target)
+        return "add_constraint", _constrained(scanner), {}
     if scanner.take("RENAME", "COLUMN"):
-        column = ".".join(scanner.name())
+        column = _path(scanner)
         scanner.expect("TO")
-        found = Call(target=target, method="rename_column", arguments=(column, scanner.column()))
-    elif scanner.take("DROP", "COLUMN") or scanner.take("DROP", "COLUMNS"):
+        return "rename_column", (column, scanner.column()), {}
+    if scanner.take("DROP", "COLUMN") or scanner.take("DROP", "COLUMNS"):
         in_parentheses = scanner.take("(")
-        found = Call(target=target, method="drop_column", arguments=(".".join(scanner.name()),))
+        column = _path(scanner)
         if in_parentheses:
             scanner.expect(")")
-    elif scanner.take("DROP", "CONSTRAINT"):
-        found = Call(target=target, method="drop_constraint", arguments=(scanner.column(),))
-    elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
-        column = ".".join(scanner.name())
+        return "drop_column", (column,), {}
+    if scanner.take("DROP", "CONSTRAINT"):
+        return "drop_constraint", (scanner.column(),), {}
+    if scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
+        column = _path(scanner)
         if scanner.take("SET", "NOT", "NULL"):
-            found = Call(target=target, method="set_not_null", arguments=(column,))
-        elif scanner.take("DROP", "NOT", "NULL"):
-            found = Call(target=target, method="drop_not_null", arguments=(column,))
-        elif scanner.take("COMMENT"):
-            found = Call(
-                target=target, method="comment_column", arguments=(column, scanner.string())
-            )
-        else:
-            scanner.expect("TYPE")
-            found = Call(target=target, method="widen_column", arguments=(column, scanner.rest()))
-    elif scanner.take("SET", "PARTITIONED", "BY"):
+            return "set_not_null", (column,), {}
+        if scanner.take("DROP", "NOT", "NULL"):
+            return "drop_not_null", (column,), {}
+        if scanner.take("COMMENT"):
+            return "comment_column", (column, scanner.string()), {}
+        scanner.expect("TYPE")
+        return "widen_column", (column, scanner.rest()), {}
+    if scanner.take("SET", "PARTITIONED", "BY"):
         by = [] if scanner.take("NONE") else scanner.listed(lambda: _column_or_call(scanner))
-        found = Call(target=target, method="set_partitioning", arguments=(by,))
-    else:
-        properties = _properties(scanner)
-        found = Call(target=target, method="set_properties", arguments=(properties,))
-    scanner.expect_end()
-    return found
+        return "set_partitioning", (by,), {}
+    return "set_properties", (_properties(scanner),), {}
 
 
-def _added(scanner: Scanner, target: Name) -> Statement:
+def _path(scanner: Scanner) -> str:
+    return ".".join(scanner.name())
+
+
+def _added(scanner: Scanner) -> tuple[tuple[str, str], dict[str, Any]]:
     in_parentheses = scanner.take("(")
-    column = ".".join(scanner.name())
+    column = _path(scanner)
     ends = (",", "NOT", "COMMENT", "DEFAULT", "FIRST", "AFTER")
     kind, options = scanner.until(*ends, angles=True), {}
     if scanner.take("DEFAULT"):
@@ -883,23 +867,18 @@ def _added(scanner: Scanner, target: Name) -> Statement:
         try:
             value = constant(column, parse_type(kind), text)
         except UsageError as error:
-            raise refusal(f"DEFAULT {text}: {str(error).split('; ')[0]}", scanner.instead) from None
+            raise scanner.refusal(f"DEFAULT {text}: {str(error).split('; ')[0]}") from None
         options = {"default": value} if value.is_valid else {}
     if in_parentheses:
         scanner.expect(")")
-    scanner.expect_end()
-    return Call(target=target, method="add_column", arguments=(column, kind), options=options)
+    return (column, kind), options
 
 
-def _constrained(scanner: Scanner, target: Name) -> Statement:
+def _constrained(scanner: Scanner) -> tuple[str, str]:
     """`name CHECK (condition)`"""
     name = scanner.column()
     scanner.expect("CHECK")
-    scanner.expect("(")
-    condition = scanner.until()
-    scanner.expect(")")
-    scanner.expect_end()
-    return Call(target=target, method="add_constraint", arguments=(name, condition))
+    return name, scanner.inside()
 
 
 def _properties(scanner: Scanner) -> dict[str, str | None]:
@@ -919,11 +898,6 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
     return found
 
 
-_KNOWN: dict[str, Callable[[Any], Statement]] = {
-    "ALTER": _alter,
-    "DELETE": _delete,
-    "INSERT": _insert,
-    "MERGE": _merge,
-    "UPDATE": _update,
-    "WITH": _with,
-}
+_KNOWN: dict[str, Callable[[Any], Statement]] = {"ALTER": _alter, "DELETE": _delete}
+_KNOWN |= {"INSERT": _insert, "MERGE": _merge, "UPDATE": _update, "WITH": _with}
+_KNOWN |= dict.fromkeys(("SELECT", "VALUES", "FROM", "("), _select)

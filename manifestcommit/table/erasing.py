@@ -17,22 +17,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .. import errors
 from ..commits.two_phase import give_up, list_jobs
 from ..display import ReprMixin, counted
-from ..errors import (
-    KeyReusedError,
-    ManifestCommitError,
-    SnapshotExpiredError,
-    TableNotFoundError,
-    UsageError,
-)
-from ..format.object_names import (
-    REFUSED,
-    companion_url,
-    job_of_data_file,
-    parse_job_id,
-    parse_version,
-)
+from ..errors import KeyReusedError, ManifestCommitError, UsageError
+from ..format import object_names
+from ..format.object_names import REFUSED, parse_job_id, parse_version
 from ..format.snapshot import is_standby
 from ..log.table_context import TableContext, find_key
 from ..log.version_chain import read_version
@@ -189,11 +179,11 @@ class Eraser(RowChanges):
         if self.url.endswith(REFUSED):
             return None
         try:
-            url = companion_url(self.url, REFUSED, "")
+            url = object_names.companion_url(self.url, REFUSED, "")
         except UsageError:
             return None
         beside = self._other(url)
-        with contextlib.suppress(TableNotFoundError):
+        with contextlib.suppress(errors.TableNotFoundError):
             beside._ctx.open()
             return beside
         return None
@@ -337,7 +327,7 @@ class Eraser(RowChanges):
         """When a version was committed; of an expired one, at the latest."""
         head = self._ctx.open()
         known = [(head.version, head.snapshot.committed_at), *head.snapshot.dated]
-        with contextlib.suppress(SnapshotExpiredError):
+        with contextlib.suppress(errors.SnapshotExpiredError):
             known = [(version, read_version(self._ctx.store, head, version).snapshot.committed_at)]
         return to_datetime(min(time for number, time in known if number >= version))
 
@@ -359,5 +349,5 @@ def _needed(found: pa.Table, *, drop_tags: bool, abort_jobs: bool) -> list[str]:
 
 def _birth(name: str) -> int:
     """The version at which the job of a data file began; 0: of no job."""
-    job = job_of_data_file(name)
+    job = object_names.job_of_data_file(name)
     return 0 if job is None else parse_job_id(job).birth

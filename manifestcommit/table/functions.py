@@ -6,7 +6,6 @@ Internal: import from `manifestcommit`.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ from ..operations.gc import GcReport
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import RULES, checked, mapping, optional, within
 from ..store import open_store
-from .reading import Condition
-from .table import Table
+from .reading import Condition, Moment, Names
+from .table import Age, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,9 +126,8 @@ def _schema_of(schema: Any) -> Schema:
         from ..format.fields import from_spark
 
         return from_spark(schema.jsonValue())
-    raise UsageError(
-        f"schema is a pyarrow.Schema or a Spark StructType, not a {type(schema).__qualname__}"
-    )
+    expected = "schema is a pyarrow.Schema or a Spark StructType"
+    raise UsageError(f"{expected}, not a {type(schema).__qualname__}")
 
 
 @checked()
@@ -137,9 +135,9 @@ def read_committed(
     path: Path,
     *,
     version: int | None = None,
-    as_of: str | dt.datetime | None = None,
+    as_of: Moment | None = None,
     tag: str | None = None,
-    columns: list[str] | str | None = None,
+    columns: Names | None = None,
     filter: Condition | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -187,11 +185,11 @@ def read_committed(
 def gc(
     path: Path,
     *,
-    grace: str | dt.timedelta | None = None,
+    grace: Age | None = None,
     keep_versions: int | None = None,
-    keep_for: str | dt.timedelta | None = None,
+    keep_for: Age | None = None,
     keep_keys: int | None = None,
-    keep_keys_for: str | dt.timedelta | None = None,
+    keep_keys_for: Age | None = None,
     foreign: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
@@ -228,14 +226,9 @@ def gc(
 
     Spec: GC1, GC5, GC9, GC18, GC19, IV7.
     """
-    return Table(path, storage_options).gc(
-        grace=grace,
-        keep_versions=keep_versions,
-        keep_for=keep_for,
-        keep_keys=keep_keys,
-        keep_keys_for=keep_keys_for,
-        foreign=foreign,
-    )
+    keys: Any = {"keep_keys": keep_keys, "keep_keys_for": keep_keys_for, "foreign": foreign}
+    table = Table(path, storage_options)
+    return table.gc(grace=grace, keep_versions=keep_versions, keep_for=keep_for, **keys)
 
 
 @checked()

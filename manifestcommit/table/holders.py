@@ -38,15 +38,9 @@ from ..runtime.environment import map_in_batches
 from ..scan.arrow_dataset import is_damage, open_dataset
 from ..scan.planning import EntrySource, entries_table, leaf_fields
 
-FOUND = pa.schema(
-    [
-        ("table", pa.string()),
-        ("name", pa.string()),
-        ("kind", pa.string()),
-        ("rows", pa.int64()),
-        ("why", pa.string()),
-    ]
-)
+_TEXT = pa.string()
+FOUND = pa.schema([("table", _TEXT), ("name", _TEXT), ("kind", _TEXT), ("rows", pa.int64())])
+FOUND = FOUND.append(pa.field("why", _TEXT))
 _MOST_BYTES = 1 << 30  # of an object of an export
 _UNDECIDED = ("prepared", "published", "running")
 _NO_DIGEST = "sha256:" + "0" * 64

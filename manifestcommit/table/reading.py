@@ -28,37 +28,14 @@ from ..format.values import arrow_schema
 from ..job import Path
 from ..log.table_context import TableContext, gate
 from ..log.version_chain import Head, choose_version, read_version, walk_back
-from ..operations.describe import (
-    Lineage,
-    TableMetrics,
-    describe,
-    joint_of,
-    said_of,
-    table_metrics,
-    trace,
-    values,
-)
+from ..operations import describe as figures
+from ..operations.describe import Lineage, TableMetrics, values
 from ..operations.verify import VerifyReport, verify
 from ..rows.clauses import Condition as RowsRead
-from ..rows.clauses import (
-    evaluating,
-    needs_spark,
-    running_session,
-    session_of,
-    shown,
-    understand,
-)
+from ..rows.clauses import evaluating, needs_spark, running_session, session_of, shown, understand
+from ..runtime import validation
 from ..runtime.environment import Env
-from ..runtime.validation import (
-    checked,
-    file_name,
-    flag,
-    names,
-    optional,
-    part_of,
-    to_datetime,
-    whole,
-)
+from ..runtime.validation import checked, optional, part_of, whole
 from ..scan import planning
 from ..store import StorageOptions, open_store
 from ..telemetry import record_table
@@ -74,6 +51,8 @@ if TYPE_CHECKING:
     from ..report.page import Report
 
 Condition: TypeAlias = "str | pc.Expression | Column"
+Moment: TypeAlias = str | dt.datetime
+Names: TypeAlias = list[str] | str
 
 # A setting of a session -> the sign in a text that it gives another meaning, and what to write.
 _OTHER_MEANINGS = {
@@ -97,12 +76,9 @@ def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = 
             if not isinstance(text, str) or sign not in _HIDDEN[sign].sub("", text):
                 continue
             if str(ctx.conf.get(setting, "false")).lower() == "true":
-                raise UsageError(
-                    f"with {setting}=true Spark reads {sign} in it "
-                    f"otherwise than this process; nothing was done. Give {instead}",
-                    argument=name,
-                    given=shown(text),
-                )
+                why = f"with {setting}=true Spark reads {sign} in it otherwise than this process"
+                why = f"{why}; nothing was done. Give {instead}"
+                raise UsageError(why, argument=name, given=shown(text))
 
 
 def without_spark(
@@ -135,18 +111,18 @@ def is_for_spark(condition: Any) -> bool:
 
 
 def predicate_of(
-    name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
+    condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
 ) -> Predicate | None:
     """What planning may take from the condition; None: all rows. UsageError where it is none over
     this snapshot's columns. [RD6]"""
     if condition is None:
         return None
     if isinstance(condition, pc.Expression):
-        return understand(condition, snapshot.schema, name).predicate
-    check_meaning(name, [condition], spark)
+        return understand(condition, snapshot.schema, "filter").predicate
+    check_meaning("filter", [condition], spark)
     from ..spark.conditions import understand as by_spark
 
-    return by_spark(session(spark), condition, snapshot.schema, name).predicate
+    return by_spark(session(spark), condition, snapshot.schema, "filter").predicate
 
 
 def session(spark: SparkSession | None) -> SparkSession:
@@ -212,10 +188,7 @@ class TableReads:
 
     @checked()
     def snapshot(
-        self,
-        version: int | None = None,
-        as_of: str | dt.datetime | None = None,
-        tag: str | None = None,
+        self, version: int | None = None, as_of: Moment | None = None, tag: str | None = None
     ) -> Snapshot:
         """Read exactly one committed state of the table.
 
@@ -233,7 +206,7 @@ class TableReads:
         self,
         filter: Condition | None = None,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
     ) -> pa.Table:
         """List the live files of one version.
@@ -257,16 +230,13 @@ class TableReads:
         snapshot = self.snapshot(version, as_of, tag)
         filter, predicate = without_spark("filter", filter, snapshot, env=self._ctx.env)
         if is_for_spark(filter):
-            predicate = predicate_of("filter", filter, snapshot)
+            predicate = predicate_of(filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate, in_order=False)
         return planning.describe_files(entries, snapshot)
 
     @checked()
     def partitions(
-        self,
-        version: int | None = None,
-        as_of: str | dt.datetime | None = None,
-        tag: str | None = None,
+        self, version: int | None = None, as_of: Moment | None = None, tag: str | None = None
     ) -> pa.Table:
         """List the partitions of one version that have live files.
 
@@ -285,10 +255,7 @@ class TableReads:
 
     @checked()
     def dataset(
-        self,
-        version: int | None = None,
-        as_of: str | dt.datetime | None = None,
-        tag: str | None = None,
+        self, version: int | None = None, as_of: Moment | None = None, tag: str | None = None
     ) -> ds.Dataset:
         """Open one version as a pyarrow dataset, which DuckDB, Polars and pandas read, too.
 
@@ -312,10 +279,10 @@ class TableReads:
     @checked()
     def to_arrow(
         self,
-        columns: list[str] | str | None = None,
+        columns: Names | None = None,
         filter: Condition | None = None,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
     ) -> pa.Table:
         """Read the rows of one version into memory, as a pyarrow table.
@@ -350,18 +317,16 @@ class TableReads:
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(self._ctx, snapshot, predicate)
         dataset = open_dataset(self._ctx, snapshot, entries)
-        if filter is None:
-            return dataset.to_table(columns=names, fragment_readahead=_FILES_AT_ONCE)
-        with evaluating(given, "filter:"):
+        with evaluating(given, "filter:") if given is not None else contextlib.nullcontext():
             return dataset.to_table(columns=names, filter=filter, fragment_readahead=_FILES_AT_ONCE)
 
     @checked()
     def to_pandas(
         self,
-        columns: list[str] | str | None = None,
+        columns: Names | None = None,
         filter: Condition | None = None,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
     ) -> pandas.DataFrame:
         """Read the rows of one version into memory, as a pandas DataFrame.
@@ -392,9 +357,9 @@ class TableReads:
     @checked()
     def to_polars(
         self,
-        columns: list[str] | str | None = None,
+        columns: Names | None = None,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
     ) -> polars.LazyFrame:
         """Open one version as a LazyFrame of Polars; nothing is read before it is collected.
@@ -432,7 +397,7 @@ class TableReads:
         self,
         connection: duckdb.DuckDBPyConnection | None = None,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Open one version as a relation of DuckDB, which reads it with its own Parquet reader.
@@ -463,20 +428,18 @@ class TableReads:
             import duckdb
         from ..scan.engine_readers import duckdb_relation  # late: DuckDB is not always there
 
-        return duckdb_relation(
-            self._ctx,
-            self._rows_of(version, as_of, tag),
-            duckdb.connect(":default:") if connection is None else connection,
-        )
+        snapshot = self._rows_of(version, as_of, tag)
+        connection = duckdb.connect(":default:") if connection is None else connection
+        return duckdb_relation(self._ctx, snapshot, connection)
 
     @checked()
     def read(
         self,
         *,
         version: int | None = None,
-        as_of: str | dt.datetime | None = None,
+        as_of: Moment | None = None,
         tag: str | None = None,
-        columns: list[str] | str | None = None,
+        columns: Names | None = None,
         filter: Condition | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
@@ -498,8 +461,8 @@ class TableReads:
         start_version: int,
         end_version: int | None = ...,
         *,
-        on: list[str] | str | None = ...,
-        columns: list[str] | str | None = ...,
+        on: Names | None = ...,
+        columns: Names | None = ...,
         spark: None = ...,
     ) -> pa.RecordBatchReader: ...
 
@@ -509,19 +472,19 @@ class TableReads:
         start_version: int,
         end_version: int | None = ...,
         *,
-        on: list[str] | str | None = ...,
-        columns: list[str] | str | None = ...,
+        on: Names | None = ...,
+        columns: Names | None = ...,
         spark: SparkSession,
     ) -> DataFrame: ...
 
-    @checked(start_version=whole(0), on=optional(names))
+    @checked(start_version=whole(0), on=optional(validation.names))
     def changed_rows(
         self,
         start_version: int,
         end_version: int | None = None,
         *,
-        on: list[str] | str | None = None,
-        columns: list[str] | str | None = None,
+        on: Names | None = None,
+        columns: Names | None = None,
         spark: SparkSession | None = None,
     ) -> pa.RecordBatchReader | DataFrame:
         """Read the rows that were inserted, deleted and updated after one version, up to another.
@@ -634,7 +597,7 @@ class TableReads:
 
         Spec: RD9.
         """
-        return trace(self._ctx, source, position)
+        return figures.trace(self._ctx, source, position)
 
     @checked()
     def changed_files(
@@ -657,28 +620,19 @@ class TableReads:
         """
         head = self._ctx.open()
         start = read_version(self._ctx.store, head, start_version).snapshot
-        end = (
-            read_version(self._ctx.store, head, end_version).snapshot
-            if end_version is not None
-            else head.snapshot
-        )
+        if end_version is not None:
+            head = read_version(self._ctx.store, head, end_version)
+        end = head.snapshot
         if start.version > end.version:
-            raise UsageError(
-                "changes lead from an older version to a newer one, and version "
-                f"{start.version} is newer than {end.version}"
-            )
+            newer = f"version {start.version} is newer than {end.version}"
+            raise UsageError(f"changes lead from an older version to a newer one, and {newer}")
         before, after = planning.differing_entries(self._ctx, start, end)
-        return {
-            "added": planning.describe_files(after, end),
-            "removed": planning.describe_files(before, start),
-        }
+        added, removed = planning.describe_files(after, end), planning.describe_files(before, start)
+        return {"added": added, "removed": removed}
 
     @checked()
     def describe(
-        self,
-        version: int | None = None,
-        as_of: str | dt.datetime | None = None,
-        tag: str | None = None,
+        self, version: int | None = None, as_of: Moment | None = None, tag: str | None = None
     ) -> dict[str, Any]:
         """Return one version in plain values, as `manifestcommit describe --json` prints it.
 
@@ -688,7 +642,7 @@ class TableReads:
 
         Spec: RD2.
         """
-        return describe(self.snapshot(version, as_of, tag), self.url)
+        return figures.describe(self.snapshot(version, as_of, tag), self.url)
 
     def jobs(self) -> list[JobInfo]:
         """List the jobs that left something for others, and what became of each.
@@ -743,11 +697,11 @@ class TableReads:
 
         Spec: WM1.
         """
-        found = table_metrics(self._ctx, ends)
+        found = figures.table_metrics(self._ctx, ends)
         record_table(found)
         return found
 
-    @checked(path=optional(file_name), gc=flag, last=whole(1))
+    @checked(path=optional(validation.file_name), gc=validation.flag, last=whole(1))
     def report(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -816,16 +770,14 @@ class TableReads:
         """
         return verify(self._ctx, deep=deep, progress=progress)
 
-    def _rows_of(
-        self, version: int | None, as_of: str | dt.datetime | None, tag: str | None
-    ) -> Snapshot:
+    def _rows_of(self, version: int | None, as_of: Moment | None, tag: str | None) -> Snapshot:
         """The version whose rows the caller gets."""
         snapshot = self._at(version, as_of, tag).snapshot
         if version is None and as_of is None and tag is None:
             self._ctx.note_read(snapshot)
         return snapshot
 
-    def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
+    def _at(self, version: int | None, as_of: Moment | None, tag: str | None) -> Head:
         head = self._ctx.open()
         chosen = choose_version(self._ctx.store, head, version=version, as_of=as_of, tag=tag)
         return head if chosen is None else read_version(self._ctx.store, head, chosen)
@@ -833,16 +785,16 @@ class TableReads:
     def _history(self) -> Iterator[dict[str, Any]]:
         for each in walk_back(self._ctx.store, self._ctx.open()):
             snapshot = each.snapshot
-            joint = joint_of(snapshot, self.url)
+            joint = figures.joint_of(snapshot, self.url)
             for commit in snapshot.commits:
                 yield {
                     "version": snapshot.version,
-                    "committed_at": to_datetime(snapshot.committed_at),
+                    "committed_at": validation.to_datetime(snapshot.committed_at),
                     "operation": commit.operation,
                     "key": commit.key,
                     "job": commit.job,
                     "reason": commit.reason,
-                    **said_of(commit),
+                    **figures.said_of(commit),
                     "restored": commit.restored,
                     "joint": joint,
                     "summary": values(commit.summary),
@@ -853,24 +805,17 @@ class TableReads:
     def _dataframe(
         self,
         snapshot: Snapshot,
-        columns: list[str] | str | None,
+        columns: Names | None,
         filter: Condition | None,
         spark: SparkSession | None,
     ) -> DataFrame:
-        predicate = predicate_of("filter", filter, snapshot, spark)
+        predicate = predicate_of(filter, snapshot, spark)
         from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)
-        return read_snapshot(
-            session(spark),
-            self.url,
-            snapshot,
-            entries,
-            columns=columns,
-            filter=filter,
-            predicate=predicate,
-            storage_options=self._storage_options,
-        )
+        which: Any = {"columns": chosen(snapshot, columns), "filter": filter}
+        which |= {"predicate": predicate, "storage_options": self._storage_options}
+        return read_snapshot(session(spark), self.url, snapshot, entries, **which)
 
     def _through_spark(
         self, columns: list[str] | None, filter: Condition | None, snapshot: Snapshot
@@ -907,9 +852,7 @@ class StateReads:
         return rows if self._read is None else rows.filter(self._read.form)
 
     @checked()
-    def to_arrow(
-        self, columns: list[str] | str | None = None, filter: Condition | None = None
-    ) -> pa.Table:
+    def to_arrow(self, columns: Names | None = None, filter: Condition | None = None) -> pa.Table:
         """Read it into memory. Other arguments and errors are as for `Table.to_arrow`.
 
         Returns:
@@ -924,7 +867,7 @@ class StateReads:
         self,
         spark: SparkSession | None = None,
         *,
-        columns: list[str] | str | None = None,
+        columns: Names | None = None,
         filter: Condition | None = None,
     ) -> DataFrame:
         """Read it with Spark. Other arguments and errors are as for `Table.read`.
@@ -939,15 +882,13 @@ class StateReads:
 
     def _chosen(self, filter: Condition | None) -> Condition | None:
         if self._read is not None and filter is not None:
-            raise UsageError(
-                f"{self._state.url} was read with a filter, {shown(self._read.given)}; filter what "
-                "it returns, or read it again",
-                argument="filter",
-            )
+            why = f"{self._state.url} was read with a filter, {shown(self._read.given)}"
+            instead = "filter what it returns, or read it again"
+            raise UsageError(f"{why}; {instead}", argument="filter")
         return filter if self._read is None else self._read.given
 
 
-def chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
+def chosen(snapshot: Snapshot, columns: Names | None) -> list[str] | None:
     """The columns as the table names them; None: all. UsageError where it has no such column."""
     names = [columns] if isinstance(columns, str) else columns
     return names and [evolution.find_column(snapshot.schema, name).name for name in names]

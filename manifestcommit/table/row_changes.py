@@ -10,31 +10,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from ..errors import UsageError
 from ..log.table_context import TableContext
-from ..rows.clauses import (
-    Clauses,
-    Delete,
-    Insert,
-    Update,
-    as_clauses,
-    check_not_empty,
-    clause_texts,
-)
+from ..rows import clauses as rules
+from ..rows.clauses import Delete, Insert, Update, as_clauses
 from ..rows.find import ArrowRows, ExecutorChoice, MergeOn, RowExecutor, merge
 from ..rows.row_change import Declared, NewRows, RowChange, RowOutcome, arrow_data
 from ..rows.where import delete_where, overwrite_where, update_where
-from ..runtime.validation import (
-    REASON,
-    Ranges,
-    anything,
-    checked,
-    condition,
-    is_spark_dataframe,
-    optional,
-    part_of,
-    rows,
-)
+from ..runtime import validation
+from ..runtime.validation import REASON, Ranges, anything, checked, condition, optional, rows
 from ..store import StorageOptions
 from .reading import Condition, check_meaning, session
 
@@ -50,38 +36,20 @@ def is_simple(given: Any) -> bool:
     return all(each is None or isinstance(each, str) for each in several)
 
 
-@part_of("Table")
+@validation.part_of("Table")
 class RowChanges:
     """The methods of a table that change single rows, by rewriting files (copy-on-write)."""
 
     _ctx: TableContext
     _storage_options: StorageOptions
 
-    def _declared(
-        self,
-        key: str | None,
-        fingerprint: str | None,
-        reason: str | None,
-        watermarks: Ranges | None = None,
-        based_on: int | None = None,
-        *,
-        publish: bool = True,
-    ) -> Declared:
+    def _declared(self, given: Declared, *, publish: bool) -> Declared:
         """What a row change is declared with, and who commits it."""
-        if not publish and reason is not None:
-            raise UsageError(
-                "of what is staged (publish=False), a message is recorded instead; "
-                "nothing was done",
-                argument="reason",
-            )
-        return Declared(
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
-            based_on=based_on,
-            hold=None if publish else RowChange.make_durable,
-        )
+        if not publish and given.reason is not None:
+            why = "of what is staged (publish=False), a message is recorded instead"
+            raise UsageError(f"{why}; nothing was done", argument="reason")
+        hold = None if publish else RowChange.make_durable
+        return msgspec.structs.replace(given, hold=hold)
 
     @checked(where=condition, reason=optional(REASON))
     def delete(
@@ -131,7 +99,8 @@ class RowChanges:
         Spec: RC2, RC6, RC8, RC11, CF17.
         """
         check_meaning("where", [where], spark)
-        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, None, based_on)
+        declared = self._declared(given, publish=publish)
         choice = self._choice(spark)
         return delete_where(self._ctx, where, choice, declared, dry_run=dry_run)
 
@@ -179,7 +148,8 @@ class RowChanges:
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
-        declared = self._declared(key, fingerprint, reason, based_on=based_on, publish=publish)
+        given = Declared(key, fingerprint, reason, None, based_on)
+        declared = self._declared(given, publish=publish)
         return update_where(self._ctx, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -278,18 +248,19 @@ class RowChanges:
 
         Spec: RC3, RC4, RC6, RC8, RC9, RC11, RC12, CF17, WM2.
         """
-        is_spark = is_spark_dataframe(source)
-        declared = self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish)
-        clauses = Clauses(
+        is_spark = validation.is_spark_dataframe(source)
+        given = Declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(given, publish=publish)
+        clauses = rules.Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
-        check_not_empty(clauses)
+        rules.check_not_empty(clauses)
         if where is not None:
             check_meaning("where", [where])
         for name, some in clauses.by_argument():
-            check_meaning(name, (text for clause in some for text in clause_texts(clause)))
+            check_meaning(name, (text for clause in some for text in rules.clause_texts(clause)))
         is_whole = is_simple(when_matched) and is_simple(when_not_matched)
         is_whole = is_whole and not clauses.by_source and where is None
         spark = spark or (source.sparkSession if is_spark else None)
@@ -297,9 +268,8 @@ class RowChanges:
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema, where)
-        return merge(
-            self._ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run
-        )
+        how = {"whole": is_whole, "dry_run": dry_run}
+        return merge(self._ctx, new, compared, clauses, choice, declared, **how)
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -343,23 +313,17 @@ class RowChanges:
 
         Spec: RC10, RC6, RC8, RC11, RC12, CF16, CF17, WM2.
         """
-        is_spark = is_spark_dataframe(data)
-        check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
-        spark = spark or (data.sparkSession if is_spark else None)
-        new = self._new_rows(data)
-        return overwrite_where(
-            self._ctx,
-            new,
-            where,
-            self._choice(spark),
-            self._declared(key, fingerprint, reason, watermarks, based_on, publish=publish),
-            merge_schema=merge_schema,
-            dry_run=dry_run,
-        )
+        spark = spark or (data.sparkSession if validation.is_spark_dataframe(data) else None)
+        check_meaning("where", [where], spark)
+        new, choice = self._new_rows(data), self._choice(spark)
+        given = Declared(key, fingerprint, reason, watermarks, based_on)
+        declared = self._declared(given, publish=publish)
+        how = {"merge_schema": merge_schema, "dry_run": dry_run}
+        return overwrite_where(self._ctx, new, where, choice, declared, **how)
 
     def _new_rows(self, data: Any) -> NewRows:
         """Rows of a caller."""
-        if not is_spark_dataframe(data):
+        if not validation.is_spark_dataframe(data):
             return arrow_data(self._ctx, data)
         from ..spark.row_changes import spark_data  # late: pyspark is an extra
 

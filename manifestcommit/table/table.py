@@ -11,7 +11,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ from ..operations.gc import GcReport
 from ..operations.rollback import plan_rewind, plan_rollback, settle, tag, undo, untag
 from ..operations.upkeep_properties import retention_of, sorting_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
+from ..protocol.retention import Policy
 from ..rows.find import is_for_spark
 from ..rows.row_change import RowOutcome
 from ..rows.where import rewrite_all
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("manifestcommit.jobs")
+Age: TypeAlias = str | dt.timedelta
 
 
 class Table(RowChanges, TableReads):
@@ -156,9 +158,8 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        planned = plan_rewind(
-            self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone
-        )
+        how: Any = {"reason": reason, "keep_keys": keep_keys, "alone": alone}
+        planned = plan_rewind(self._ctx, source, to, **how)
         return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
@@ -197,9 +198,7 @@ class Table(RowChanges, TableReads):
         return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
-    def tag(
-        self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None
-    ) -> Outcome:
+    def tag(self, name: str, version: int | None = None, keep_for: Age | None = None) -> Outcome:
         """Keep a version readable under a name; a tag of that name moves.
 
         Args:
@@ -289,11 +288,11 @@ class Table(RowChanges, TableReads):
     def gc(
         self,
         *,
-        grace: str | dt.timedelta | None = None,
+        grace: Age | None = None,
         keep_versions: int | None = None,
-        keep_for: str | dt.timedelta | None = None,
+        keep_for: Age | None = None,
         keep_keys: int | None = None,
-        keep_keys_for: str | dt.timedelta | None = None,
+        keep_keys_for: Age | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> GcReport:
@@ -309,20 +308,18 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
-        kept = retention_of(self._ctx.open().snapshot, asked)
-        say = progress or (lambda _: None)
-        return gc_engine.run(self._ctx, kept, foreign=foreign, progress=say)
+        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        return gc_engine.run(self._ctx, kept, foreign=foreign, progress=progress or _silent)
 
     @checked()
     def plan_gc(
         self,
         *,
-        grace: str | dt.timedelta | None = None,
+        grace: Age | None = None,
         keep_versions: int | None = None,
-        keep_for: str | dt.timedelta | None = None,
+        keep_for: Age | None = None,
         keep_keys: int | None = None,
-        keep_keys_for: str | dt.timedelta | None = None,
+        keep_keys_for: Age | None = None,
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> pa.Table:
@@ -336,9 +333,13 @@ class Table(RowChanges, TableReads):
 
         Spec: GC5.
         """
-        asked = _asked(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
-        kept, say = retention_of(self._ctx.open().snapshot, asked), progress or (lambda _: None)
-        return gc_engine.plan(self._ctx, kept, foreign=foreign, progress=say)
+        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        return gc_engine.plan(self._ctx, kept, foreign=foreign, progress=progress or _silent)
+
+    def _retention(self, *given: Any) -> Policy:
+        """What gc keeps by the arguments that it is given, in their order."""
+        names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
+        return retention_of(self._ctx.open().snapshot, dict(zip(names, given, strict=True)))
 
     @checked()
     def compact(
@@ -386,22 +387,20 @@ class Table(RowChanges, TableReads):
 
         Spec: GC11, GC16, GC20, RC8.
         """
-        progress = progress or (lambda _: None)
+        progress = progress or _silent
         if only_manifests:
             return engine.merge_manifests(self._ctx, progress=progress)
         snapshot = self._ctx.open().snapshot
-        columns, aim = self._goals(
-            snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
-        )
+        sizes = target_file_size, max_bytes, min_files
+        columns, aim = self._goals(snapshot, *sizes, sort_by, where, spark)
         if spark is None and not is_for_spark(snapshot.totals.bytes):
             LOG.info("compact: files are read and rewritten by this process")
             rewrite = engine.rewriter(self._ctx, sort_by=columns)
         else:
             from ..spark.row_changes import rewriter  # late: pyspark is an extra
 
-            rewrite = rewriter(
-                session(spark), sort_by=columns, storage_options=self._storage_options
-            )
+            given = self._storage_options
+            rewrite = rewriter(session(spark), sort_by=columns, storage_options=given)
         return engine.compact(self._ctx, aim, rewrite, progress=progress)
 
     @checked()
@@ -437,9 +436,8 @@ class Table(RowChanges, TableReads):
         """
         snapshot, groups = self._ctx.open().snapshot, list[Group]()
         if not only_manifests:
-            _, aim = self._goals(
-                snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
-            )
+            sizes = target_file_size, max_bytes, min_files
+            _, aim = self._goals(snapshot, *sizes, sort_by, where, spark)
             groups = list(engine.find_groups(self._ctx, snapshot, aim))
         return engine.describe_plan(self._ctx, snapshot, groups)
 
@@ -508,7 +506,7 @@ class Table(RowChanges, TableReads):
         abort_jobs: bool = False,
         followers: Iterable[Path] = (),
         clones: Iterable[Path] = (),
-        grace: str | dt.timedelta | None = None,
+        grace: Age | None = None,
         foreign: bool = False,
         dry_run: bool = False,
         progress: Callable[[str], None] | None = None,
@@ -563,7 +561,7 @@ class Table(RowChanges, TableReads):
             grace=grace,
             foreign=foreign,
             dry_run=dry_run,
-            progress=progress or (lambda _: None),
+            progress=progress or _silent,
         )
 
     @checked()
@@ -778,11 +776,7 @@ class Table(RowChanges, TableReads):
 
         Spec: SC6, SC12.
         """
-        return self._alter(
-            lambda schema, partition_by: evolution.drop_column(
-                schema, name, partition_by=partition_by
-            )
-        )
+        return self._alter(lambda schema, by: evolution.drop_column(schema, name, partition_by=by))
 
     @checked(partition_by=names)
     def set_partitioning(
@@ -996,7 +990,5 @@ class Table(RowChanges, TableReads):
         return statement
 
 
-def _asked(*given: str | dt.timedelta | int | None) -> dict[str, Any]:
-    """What the caller asks gc to keep, by the names of the arguments."""
-    names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
-    return dict(zip(names, given, strict=True))
+def _silent(step: str) -> None:
+    """Say nothing of what is done next."""

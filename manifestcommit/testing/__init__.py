@@ -10,19 +10,6 @@ from .pipelines import PipelineViolationError, simulate
 from .simulated_store import SimulatedStore
 from .source_kit import check_source
 
-__all__ = [
-    "Contradiction",
-    "CountingStore",
-    "Died",
-    "FaultStore",
-    "Operation",
-    "PipelineViolationError",
-    "Recorder",
-    "SimulatedStore",
-    "UndecidedError",
-    "check_history",
-    "check_joint_history",
-    "check_source",
-    "read_history",
-    "simulate",
-]
+__all__ = ["Contradiction", "CountingStore", "Died", "FaultStore", "Operation"]
+__all__ += ["PipelineViolationError", "Recorder", "SimulatedStore", "UndecidedError"]
+__all__ += ["check_history", "check_joint_history", "check_source", "read_history", "simulate"]

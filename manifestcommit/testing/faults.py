@@ -13,9 +13,10 @@ Reads of data files through `filesystem()` go past both: they are the reader's, 
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, TypeVar, get_args
 
 import msgspec
@@ -25,6 +26,8 @@ from ..store import ObjectInfo, Output, Store
 
 Fault = Literal["refused", "request_lost", "answer_lost", "dies_before", "dies_after"]
 _Result = TypeVar("_Result")
+_DISCARD: Callable[[Output], None] = operator.methodcaller("discard")
+_CLOSE: Callable[[BinaryIO], None] = operator.methodcaller("close")
 
 
 class Died(BaseException):
@@ -80,38 +83,48 @@ class PassingStore(Store):
         self._call("put", name, lambda: self._inner.put(name, data), len(data))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._call(
-            "put_if_absent", name, lambda: self._inner.put_if_absent(name, data), len(data)
-        )
+        create = functools.partial(self._inner.put_if_absent, name, data)
+        return self._call("put_if_absent", name, create, len(data))
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        return iter(
-            self._call(
-                "list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))
-            )
-        )
+        def page() -> Sequence[ObjectInfo]:
+            return list(self._inner.list(prefix, start_from=start_from))
+
+        return iter(self._call("list", prefix, page))
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self._call("delete", name, functools.partial(self._inner.delete, [name]))
 
+    def create_output(self, name: str) -> Output:
+        return _PassingOutput(self, name, self._inner.create_output(name))
+
+    def open_input(self, name: str) -> BinaryIO:
+        return self._call("open_input", name, lambda: self._inner.open_input(name))
+
     def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
         """Have the effect, of a call that sends so many bytes of content."""
         raise NotImplementedError
 
+    def _publish(self, name: str, output: Output, sent: int) -> None:
+        """Close an output that is open, to which so many bytes were written."""
+        raise NotImplementedError
 
-class PassingOutput(Output):
-    """Passes on everything but `close`. inner: the output."""
 
-    def __init__(self, inner: Output) -> None:
-        self._inner = inner
+class _PassingOutput(Output):
+    """Passes everything to an output; its store closes that."""
+
+    def __init__(self, store: PassingStore, name: str, inner: Output) -> None:
+        self._store, self._name, self._inner, self._sent = store, name, inner, 0
 
     @property
     def closed(self) -> bool:  # type: ignore[override]  # it is told, and not set
         return self._inner.closed
 
     def write(self, data: Any, /) -> int:
-        return self._inner.write(data)
+        written = self._inner.write(data)
+        self._sent += written
+        return written
 
     def tell(self) -> int:
         return self._inner.tell()
@@ -121,6 +134,10 @@ class PassingOutput(Output):
 
     def discard(self) -> None:
         self._inner.discard()
+
+    def close(self) -> None:
+        if not self._inner.closed:
+            self._store._publish(self._name, self._inner, self._sent)
 
 
 class FaultStore(PassingStore):
@@ -179,16 +196,11 @@ class FaultStore(PassingStore):
         return self._dead
 
     def create_output(self, name: str) -> Output:
-        return _FaultOutput(
-            self,
-            name,
-            self._open(
-                "create_output", name, self._inner.create_output, lambda output: output.discard()
-            ),
-        )
+        inner = self._open("create_output", name, self._inner.create_output, _DISCARD)
+        return _PassingOutput(self, name, inner)
 
     def open_input(self, name: str) -> BinaryIO:
-        return self._open("open_input", name, self._inner.open_input, lambda source: source.close())
+        return self._open("open_input", name, self._inner.open_input, _CLOSE)
 
     def _open(
         self,
@@ -211,6 +223,15 @@ class FaultStore(PassingStore):
             for stream in opened:
                 drop(stream)
             raise
+
+    def _publish(self, name: str, output: Output, sent: int) -> None:
+        """A call; a dead process's output never becomes visible."""
+        try:
+            if not self._dead:
+                self._call("close", name, output.close)
+        finally:
+            if not output.closed:
+                output.discard()
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
         with self._lock:
@@ -243,27 +264,6 @@ class FaultStore(PassingStore):
         raise Died(f"at call {call.number}, {call.kind} {call.name}")
 
 
-class _FaultOutput(PassingOutput):
-    """An output whose `close` is a call; a dead process's never becomes visible."""
-
-    def __init__(self, store: FaultStore, name: str, inner: Output) -> None:
-        super().__init__(inner)
-        self._store, self._name = store, name
-
-    def close(self) -> None:
-        if self._inner.closed:
-            return
-        if self._store.is_dead:
-            self._inner.discard()
-            return
-        try:
-            self._store._call("close", self._name, self._inner.close)
-        except BaseException:
-            if not self._inner.closed:
-                self._inner.discard()
-            raise
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request.
 
@@ -284,7 +284,8 @@ class CountingStore(PassingStore):
     """A store that passes every call to another one unchanged, and records it.
 
     What its other methods do, `manifestcommit.store.Store` says. One `delete` of n names is n
-    calls. Reads of data files through `filesystem()` are not counted.
+    calls; an output is one, once it is closed; and calls of a store that `beside` opens count with
+    those of this one. Reads of data files through `filesystem()` are not counted.
 
     Args:
         inner: the store that gets the calls.
@@ -303,25 +304,10 @@ class CountingStore(PassingStore):
         self.calls: list[Call] = []
 
     def beside(self, scheme: str, rest: str) -> CountingStore | None:
-        """Open another table path in the same store, whose calls count with those of this one.
-
-        Args:
-            scheme: the scheme of its URL, without `://`.
-            rest: the rest of its URL.
-
-        Returns:
-            The store of that path; None: it is in another store.
-
-        Raises:
-            UsageError: the path is malformed.
-
-        Spec: MT6.
-        """
         found = self._inner.beside(scheme, rest)
-        if found is None:
-            return None
-        other = CountingStore(found)
-        other.calls = self.calls
+        other = None if found is None else CountingStore(found)
+        if other is not None:
+            other.calls = self.calls
         return other
 
     def reset(self) -> None:
@@ -378,11 +364,9 @@ class CountingStore(PassingStore):
         self.calls += [Call(kind="delete", name=name) for name in wanted]
         self._inner.delete(wanted)
 
-    def create_output(self, name: str) -> Output:
-        return _CountedOutput(self, name, self._inner.create_output(name))
-
-    def open_input(self, name: str) -> BinaryIO:
-        return self._call("open_input", name, lambda: self._inner.open_input(name))
+    def _publish(self, name: str, output: Output, sent: int) -> None:
+        self.calls.append(Call(kind="output", name=name, sent=sent))
+        output.close()
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result], sent: int = 0) -> _Result:
         received = 0
@@ -395,21 +379,3 @@ class CountingStore(PassingStore):
             return result
         finally:  # a request for a missing object is a request too
             self.calls.append(Call(kind=kind, name=name, sent=sent, received=received))
-
-
-class _CountedOutput(PassingOutput):
-    """An output is one call, recorded when it is closed; a discarded one is not recorded."""
-
-    def __init__(self, store: CountingStore, name: str, inner: Output) -> None:
-        super().__init__(inner)
-        self._store, self._name, self._sent = store, name, 0
-
-    def write(self, data: Any, /) -> int:
-        written = self._inner.write(data)
-        self._sent += written
-        return written
-
-    def close(self) -> None:
-        if not self._inner.closed:
-            self._store.calls.append(Call(kind="output", name=self._name, sent=self._sent))
-        self._inner.close()

@@ -13,7 +13,8 @@ every possible interruption.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,6 +24,7 @@ from ..store import Store, register_scheme
 from .scheduler import Actor, Choices, Died, Scheduler, Trace, onlooker
 from .simulated_store import SimulatedStore, Space
 
+Program: TypeAlias = Callable[[], object]  # the work of one process
 _LIVES = 3
 _CALM = 1000  # numbers of actors that run alone, at the end
 _TOLD = 60
@@ -60,11 +62,11 @@ class PipelineViolationError(AssertionError):
 
 
 def simulate(
-    actors: Mapping[str, Callable[[], object]],
+    actors: Mapping[str, Program],
     seed: int | None = None,
     *,
-    before: Callable[[], object] | None = None,
-    check: Callable[[], object] | None = None,
+    before: Program | None = None,
+    check: Program | None = None,
     given: Mapping[str, int] | None = None,
 ) -> Run:
     """Run programs concurrently over simulated tables, with every possible interruption.
@@ -107,15 +109,13 @@ def simulate(
     finally:
         _running.clear()
     failure = world.scheduler.failure
+    names = [map(object_names.parse_version, space.objects) for space in world.tables.values()]
     run = Run(
         seed=seed,
         violation=None if failure is None else text_of(failure),
         choices=world.scheduler.choices.taken,
         trace=world.trace.text(),
-        versions=sum(
-            max((object_names.parse_version(name) or 0 for name in space.objects), default=0)
-            for space in world.tables.values()
-        ),
+        versions=sum(max((each or 0 for each in found), default=0) for found in names),
         steps=world.scheduler.steps,
     )
     if failure is not None:
@@ -150,28 +150,22 @@ class _Pipelines:
         return SimulatedStore(self.tables[url], actor, url, self.open)
 
     def run(
-        self,
-        programs: Mapping[str, Callable[[], object]],
-        before: Callable[[], object] | None,
-        check: Callable[[], object] | None,
+        self, programs: Mapping[str, Program], before: Program | None, check: Program | None
     ) -> None:
         ended: set[str] = set()
         try:
             if before is not None:
                 self._alone = Actor(self.scheduler, "before", _CALM - 1)
                 before()
-            self.scheduler.run(
-                {name: self._live(program, ended) for name, program in programs.items()}
-            )
+            lives = {name: self._live(program, ended) for name, program in programs.items()}
+            self.scheduler.run(lives)
             if self.scheduler.failure is None:
-                self._end(
-                    {name: program for name, program in programs.items() if name not in ended},
-                    check,
-                )
+                left = [(name, each) for name, each in programs.items() if name not in ended]
+                self._end(left, check)
         except Exception as error:
             self.scheduler.fail(error)
 
-    def _live(self, program: Callable[[], object], ended: set[str]) -> Callable[[Actor], None]:
+    def _live(self, program: Program, ended: set[str]) -> Callable[[Actor], None]:
         def live(actor: Actor) -> None:
             for _ in range(_LIVES):
                 actor.is_dead = False
@@ -185,13 +179,11 @@ class _Pipelines:
 
         return live
 
-    def _end(
-        self, left: Mapping[str, Callable[[], object]], check: Callable[[], object] | None
-    ) -> None:
+    def _end(self, left: Sequence[tuple[str, Program]], check: Program | None) -> None:
         """Requests in progress arrive; unfinished programs finish."""
         while self.scheduler.pending:
             self.scheduler.pending.pop(0)()
-        for number, (name, program) in enumerate(left.items(), start=_CALM):
+        for number, (name, program) in enumerate(left, start=_CALM):
             self.trace.note(name, "once more, alone")
             self._alone = Actor(self.scheduler, name, number)
             program()

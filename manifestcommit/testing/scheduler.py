@@ -24,12 +24,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 class Choices:
     """Answers decisions by name. The answer 0 is always the plain one: continue, nothing goes
-    wrong.
-
-    seed: other answers are drawn from it, in the order of the requests; without a seed, they are
-    the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
-    run; is_exhaustive: all schedules are enumerated, for which the points are recorded.
-    """
+    wrong. seed: other answers are drawn from it, in the order of the requests; without a seed, they
+    are the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
+    run; is_exhaustive: all schedules are enumerated, for which the points are recorded."""
 
     def __init__(
         self,
@@ -100,9 +97,8 @@ class Trace:
 
     def _short(self, name: str) -> str:
         """Job ids as their base version and the actor's draw, versions as their number."""
-        return _JOB.sub(self._job, _VERSION.sub(r"version \1", name)).replace(
-            f"{object_names.ROOM}/", ""
-        )
+        short = _JOB.sub(self._job, _VERSION.sub(r"version \1", name))
+        return short.replace(f"{object_names.ROOM}/", "")
 
     def _job(self, match: re.Match[str]) -> str:
         number = int(match[2], 16)
@@ -129,10 +125,8 @@ class EndlessError(Exception):
 
 class Actor(Env):
     """One thread of control with a clock of its own. It is also the engine's environment. [ST6]
-
     skew_us: the error of its clock; is_dead: its program was killed, and nothing that it would
-    still do takes effect.
-    """
+    still do takes effect."""
 
     def __init__(self, scheduler: Scheduler, name: str, number: int) -> None:
         self.name, self.number = name, number
@@ -182,11 +176,8 @@ class Actor(Env):
 
 class Scheduler:
     """Decides which actor runs. pending: requests in progress, in the order in which they were
-    sent.
-
-    alone: no other actor runs and nothing goes wrong, for example before the first and after the
-    last actor; failure: what ended the run.
-    """
+    sent. alone: no other actor runs and nothing goes wrong, for example before the first and after
+    the last actor; failure: what ended the run."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -207,9 +198,8 @@ class Scheduler:
         self.alone = False
         threads = []
         for actor, program in zip(self.actors, programs.values(), strict=True):
-            thread = threading.Thread(
-                target=self._live, args=(actor, program), name=actor.name, daemon=True
-            )
+            work = (actor, program)
+            thread = threading.Thread(target=self._live, args=work, name=actor.name, daemon=True)
             thread.start()
             threads.append(thread)
         if self.actors:
@@ -222,9 +212,8 @@ class Scheduler:
     @property
     def current(self) -> Actor | None:
         """The actor of this thread; None: it takes no turns."""
-        return next(
-            (actor_ for actor_ in self.actors if actor_._thread == threading.get_ident()), None
-        )
+        here = threading.get_ident()
+        return next((each for each in self.actors if each._thread == here), None)
 
     def fail(self, error: BaseException) -> None:
         """End the run: every actor stops where it is."""
@@ -243,29 +232,21 @@ class Scheduler:
         if self.steps > MOST_STEPS:
             raise EndlessError(f"no end after {MOST_STEPS} steps")
         others = self._ready(actor)
-        point = f"{actor.name}.{actor._points}"
-        chosen = self.choices.pick(
-            f"turn {point}", 1 + len(others) + len(self.pending), self._restless
-        )
+        point, count = f"{actor.name}.{actor._points}", 1 + len(others) + len(self.pending)
+        chosen = self.choices.pick(f"turn {point}", count, self._restless)
         if chosen > len(others):
             self.pending.pop(chosen - len(others) - 1)()
         elif chosen:
-            actor._held_until = (
-                self.steps
-                + STALLS[self.choices.pick(f"stall {point}", len(STALLS), self._stalling)]
-            )
+            stall = self.choices.pick(f"stall {point}", len(STALLS), self._stalling)
+            actor._held_until = self.steps + STALLS[stall]
             others[chosen - 1]._turn.release()
             self._wait(actor)
 
     def _ready(self, actor: Actor) -> list[Actor]:
         """The others that can continue, the next one first."""
         place = self.actors.index(actor)
-        others = [
-            actor_
-            for actor_ in (*self.actors[place + 1 :], *self.actors[:place])
-            if not actor_.is_done
-        ]
-        return [actor_ for actor_ in others if actor_._held_until <= self.steps]
+        others = (*self.actors[place + 1 :], *self.actors[:place])
+        return [each for each in others if not each.is_done and each._held_until <= self.steps]
 
     def _wait(self, actor: Actor) -> None:
         actor._turn.acquire()
@@ -282,16 +263,13 @@ class Scheduler:
         except BaseException as error:
             self.fail(error)
         actor.is_done = True
-        living = [actor_ for actor_ in self.actors if not actor_.is_done]
+        living = [each for each in self.actors if not each.is_done]
         if not living:
             self._done.release()
             return
-        ready = self._ready(actor) or sorted(living, key=lambda actor_: actor_._held_until)[:1]
-        chosen = (
-            0
-            if self.failure is not None
-            else self.choices.pick(f"next {actor.name}", len(ready), free=True)
-        )
+        ready, chosen = self._ready(actor) or [min(living, key=lambda each: each._held_until)], 0
+        if self.failure is None:
+            chosen = self.choices.pick(f"next {actor.name}", len(ready), free=True)
         ready[chosen]._turn.release()
 
 

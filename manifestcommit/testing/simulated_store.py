@@ -11,9 +11,7 @@ import functools
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, TypeVar
-
-import msgspec
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import StoreError, StoreUnclearError
 from ..store.base import BufferedOutput, ObjectInfo, Output, Store
@@ -23,17 +21,7 @@ from .scheduler import Actor, Died, Scheduler, Trace
 # happened; unanswered: it happened; late: it happens after the caller has aborted, at a later turn;
 # twice: it happens now, and once more then; dies_*: the caller crashes.
 READING = ("", "refused", "unanswered", "dies_before", "dies_after")
-WRITING = (
-    "",
-    "refused",
-    "lost",
-    "unanswered",
-    "late",
-    "twice",
-    "dies_before",
-    "dies_after",
-    "dies_late",
-)
+WRITING = (*("", "refused", "lost", "unanswered", "late", "twice"), *READING[3:], "dies_late")
 _PAGES = (1000, 1, 2, 5)
 _STEP_US = 1000
 _Result = TypeVar("_Result")
@@ -52,23 +40,19 @@ class Watcher:
         """Note that all of them were."""
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(NamedTuple):
     data: bytes
     modified: float
 
 
 class Space:
-    """What all actors share: the objects, and the network between them and the actors.
+    """What all actors share: the objects, and the network between them and the actors. tells_times:
+    whether listings contain creation times, or else ETags, as what is got does; watcher: called for
+    each effect when it happens."""
 
-    tells_times: whether listings contain creation times, or else ETags, as what is got does;
-    watcher: called for each effect when it happens.
-    """
-
-    def __init__(
-        self, scheduler: Scheduler, trace: Trace, objects: dict[str, _Stored] | None = None
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
         self.scheduler, self.trace = scheduler, trace
-        self.objects = dict(objects or {})
+        self.objects: dict[str, _Stored] = {}
         self.tells_times = True
         self.watcher = Watcher()
         self.faulty = scheduler.choices.weather((0.0, 0.0, 0.01, 0.05, 0.15))
@@ -94,17 +78,10 @@ class Space:
         self.watcher.removed()
 
     def listed(self, prefix: str, start_from: str) -> list[ObjectInfo]:
-        found = sorted(
-            name for name in self.objects if name.startswith(prefix) and name >= start_from
-        )
         return [
-            ObjectInfo(
-                name=name,
-                size_bytes=len(self.objects[name].data),
-                modified=self.objects[name].modified,
-                etag=self.etag(self.objects[name].data),
-            )
-            for name in found
+            ObjectInfo(name=name, size_bytes=len(data), modified=modified, etag=self.etag(data))
+            for name, (data, modified) in sorted(self.objects.items())
+            if name.startswith(prefix) and name >= start_from
         ]
 
     def etag(self, data: bytes) -> str:
@@ -153,15 +130,6 @@ class SimulatedStore(Store):
         return self._url
 
     def beside(self, scheme: str, rest: str) -> Store | None:
-        """Open another table path in the same store, where the run has several tables.
-
-        Other arguments and errors are as for `testing.CountingStore.beside`.
-
-        Returns:
-            The store of that path; None: it is in another store.
-
-        Spec: MT6.
-        """
         return self._others(rest) if scheme == "sim" and self._others is not None else None
 
     def goes_second_first(self) -> bool:
@@ -181,22 +149,6 @@ class SimulatedStore(Store):
         return self._read("get", name, lambda: self._get(name, start, end))
 
     def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
-        """Return the first bytes of an object, and what a list calls its content.
-
-        Args:
-            name: of the object.
-            end: how many bytes at most.
-
-        Returns:
-            The bytes and the ETag; "" where this store tells none.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-            StoreError: the schedule makes this request fail.
-            Died: the schedule ends the process that sends it.
-
-        Spec: RD1.
-        """
         data = self.get(name, None, end)
         return data, self._space.etag(data)
 
@@ -217,9 +169,8 @@ class SimulatedStore(Store):
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self._write(
-                "delete", name, functools.partial(self._space.remove, name, self._actor.name)
-            )
+            remove = functools.partial(self._space.remove, name, self._actor.name)
+            self._write("delete", name, remove)
 
     def remove_root(self) -> None:
         """Remove every object, in one step.
@@ -255,11 +206,8 @@ class SimulatedStore(Store):
         found = self._space.listed(prefix, first)
         size = _PAGES[0]
         if len(found) > 1 and not self._is_quiet:
-            size = _PAGES[
-                self._choices.pick(
-                    f"page {self._actor.name}.{self._actor.calls}", len(_PAGES), self._space.paging
-                )
-            ]
+            point = f"page {self._actor.name}.{self._actor.calls}"
+            size = _PAGES[self._choices.pick(point, len(_PAGES), self._space.paging)]
         return found[:size], found[size - 1].name if len(found) > size else None
 
     @property
@@ -287,9 +235,8 @@ class SimulatedStore(Store):
         actor.calls += 1
         number = actor.calls
         space.scheduler.pause(actor)
-        fault = faults[
-            self._choices.pick(f"fault {actor.name}.{number}", len(faults), space.faulty)
-        ]
+        point = f"fault {actor.name}.{number}"
+        fault = faults[self._choices.pick(point, len(faults), space.faulty)]
         line = space.trace.call(actor.name, kind, name, fault)
         if fault == "refused":
             raise StoreError(f"{kind} {name}: refused by the simulator")

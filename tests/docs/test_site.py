@@ -96,7 +96,7 @@ def test_every_rule_of_a_conflict_has_a_remedy() -> None:
 def test_every_option_of_the_data_source_and_every_property_is_described() -> None:
     source = ast.parse((REPO / "manifestcommit" / "spark" / "datasource" / "__init__.py").read_text("utf-8"))
     options = {
-        node.targets[0].id: set(ast.literal_eval(node.value))
+        node.targets[0].id: {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
         for node in source.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.endswith("_OPTIONS")
     }

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +26,7 @@ from ...format.change import StreamBatch, Write
 from ...format.codec import compress, decompress
 from ...format.evolution import find_column
 from ...format.fields import NO_COLUMNS, Schema, check_has_columns, from_spark, is_text, mark_of
-from ...format.snapshot import Snapshot, StreamRecord
+from ...format.snapshot import Snapshot
 from ...format.transforms import split_calls
 from ...job import Job
 from ...log.table_context import TableContext
@@ -34,35 +34,15 @@ from ...log.version_chain import choose_version, read_version
 from ...protocol.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, Offset, OnOverwrite, parse_offset
 from ...rows.read_changes import RowFeed, bytes_of, chosen_columns
 from ...runtime.environment import Env
-from ...runtime.validation import RULES, message, metadata, size, whole
+from ...runtime.validation import RULES, message, metadata, optional, size, whole
 from ...scan.arrow_dataset import constants_in
 from ...scan.change_feed import Feed
 from ...scan.planning import entries_table
 from ...store import StorageOptions, open_store
 from ...store.base import TAKE_NONE, split_url
+from .. import features, scan
 from ..dataframe import ChangesOfTask, ChangesReader, with_change_columns
-from ..features import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-    WriterCommitMessage,
-    check_feature,
-)
-from ..scan import (
-    FileGroup,
-    FilesReader,
-    ReadPlan,
-    column_marks,
-    files_in,
-    pack,
-    spark_schema,
-    with_marks,
-)
+from ..scan import FilesReader, ReadPlan, pack, spark_schema
 from ..tasks import StoreSource, check_reachable, register_with
 from ..writing import TaskMessage, TaskWritten, collect, packed, task_context, write_task
 
@@ -72,6 +52,7 @@ if TYPE_CHECKING:
 
     from ...log.version_chain import Head
 
+Messages: TypeAlias = list[features.WriterCommitMessage | None]
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
@@ -105,11 +86,8 @@ _NOT_OF_WRITES = {
 
 class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """One batch's job before anything is written. It is sent to tasks and back, and contains no
-    secret. [SE1]
-
-    change: what it will do, without files; began_us: when it was planned; key: the user's name for
-    the query.
-    """
+    secret. [SE1] change: what it will do, without files; began_us: when it was planned; key: the
+    user's name for the query."""
 
     plan: WritePlan
     change: Write
@@ -127,29 +105,18 @@ class BatchMessage(TaskMessage):
 
 
 def plan_batch(
-    ctx: TableContext,
-    struct: StructType,
-    options: Mapping[str, str],
-    *,
-    overwrite: bool,
+    ctx: TableContext, struct: StructType, options: Mapping[str, str], *, overwrite: bool
 ) -> PlannedBatch:
     """The batch's job and its plan, or the error that says why not; no task of the batch has
-    started. [SP5] [SC3]
-
-    Only tasks know the query and the number of the batch.
-    """
+    started. [SP5] [SC3] Only tasks know the query and the number of the batch."""
     conflict = _check_conflict(options, overwrite)
     if conflict.lower() == "fail":
-        raise UsageError(
-            'conflict "fail" would end the query at its second batch, since the first filled '
-            "the table; leave it out"
-        )
+        end = "would end the query at its second batch, since the first filled the table"
+        raise UsageError(f'conflict "fail" {end}; leave it out')
     key = options.get("key")
     if key is not None and not is_text(key):
-        raise UsageError(
-            'option("key", ...) is a non-empty text that is the same whenever this query '
-            f"starts, not {key!r}"
-        )
+        form = "a non-empty text that is the same whenever this query starts"
+        raise _wrong("key", form, repr(key))
     began_us = ctx.env.now_us()
     job = Job(ctx)
     if overwrite:
@@ -160,7 +127,7 @@ def plan_batch(
     return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(features.DataSourceStreamArrowWriter):
     """Where a batch is planned: pickled to its tasks. Where it is committed: without a plan, which
     comes in the messages. [SP7]"""
 
@@ -171,16 +138,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> BatchMessage:
         """Make this task's rows durable and invisible. [SP1] [KY6]"""
         if self.planned is None:
-            raise UsageError(
-                "this Spark hands tasks a writer that was not planned for their batch; "
-                "nothing was written"
-            )
+            what = "this Spark hands tasks a writer that was not planned for their batch"
+            raise UsageError(f"{what}; nothing was written")
         planned = _decode(self.planned)
         batch = running_batch(planned.key)
         data = write_task(planned.plan, iterator, self.storage_options).data
         return BatchMessage(data=data, batch=msgspec.json.encode(batch), planned=self.planned)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+    def commit(self, messages: Messages, batch_id: int) -> None:
         """The batch's one commit; else it raises, which ends the query. [CM1] [CM10] [KY6]"""
         batch, planned = _agreed(messages, batch_id)
         ctx = TableContext(open_store(planned.plan.url, self.storage_options))
@@ -188,17 +153,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
         assert ctx.known is not None
-        if (
-            planned.key is None
-            and batch.batch == 0
-            and (text := _stranger(ctx.known.snapshot, batch, job.url))
-        ):
+        is_first = planned.key is None and batch.batch == 0
+        if is_first and (text := _stranger(ctx.known.snapshot, batch, job.url)):
             # not by a logger: Spark configures none here, and standard error is the driver's
             warnings.warn(text, stacklevel=2)
         collect(planned.plan, messages, self.storage_options).register(job)
         job.commit()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+    def abort(self, messages: Messages, batch_id: int) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""
 
 
@@ -207,16 +169,12 @@ def running_batch(key: str | None) -> StreamBatch:
     context = task_context()
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or batch is None:
-        raise UsageError(
-            "this Spark does not let its tasks know which query and batch they work for; nothing "
-            "was written"
-        )
+        what = "this Spark does not let its tasks know which query and batch they work for"
+        raise UsageError(f"{what}; nothing was written")
     return StreamBatch(name=query if key is None else key, query=query, batch=int(batch))
 
 
-def _agreed(
-    messages: Sequence[WriterCommitMessage | None], number: int
-) -> tuple[StreamBatch, PlannedBatch]:
+def _agreed(messages: Messages, number: int) -> tuple[StreamBatch, PlannedBatch]:
     """What all tasks report about the batch; an error if they disagree. [SP2]"""
     said: set[tuple[bytes, bytes]] = set()
     for each in messages:
@@ -227,24 +185,20 @@ def _agreed(
                 "Python sinks: use processingTime or availableNow.)"
             )
         said.add((each.batch, each.planned))
-    if not said:
-        raise StoreError(
-            f"Spark commits batch {number} without any task; nothing was committed. Start the "
-            "query again."
-        )
     if len(said) > 1:
-        raise StoreError(
-            f"Spark's tasks reported {len(said)} different plans of batch {number}; nothing was "
-            "committed. Start the query again."
-        )
+        raise _torn(f"Spark's tasks reported {len(said)} different plans of batch {number}")
+    if not said:
+        raise _torn(f"Spark commits batch {number} without any task")
     ((batch_json, planned),) = said
     batch = msgspec.json.decode(batch_json, type=StreamBatch)
     if batch.batch != number:
-        raise StoreError(
-            f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}; "
-            "nothing was committed."
-        )
+        what = f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}"
+        raise StoreError(f"{what}; nothing was committed.")
     return batch, _decode(planned)
+
+
+def _torn(what: str) -> StoreError:
+    return StoreError(f"{what}; nothing was committed. Start the query again.")
 
 
 def _decode(planned: bytes) -> PlannedBatch:
@@ -254,14 +208,10 @@ def _decode(planned: bytes) -> PlannedBatch:
 def _stranger(snapshot: Snapshot, batch: StreamBatch, url: str) -> str:
     """The message for a query that is new to a table which another query has written: perhaps the
     same one without its checkpoint. [KY6]"""
-    others: Mapping[str, StreamRecord] = {
-        name: last_batch
-        for name, last_batch in snapshot.streams.items()
-        if name != batch.name and last_batch.batch >= 0
-    }
+    others = [last for last in snapshot.streams.values() if last.batch >= 0]
     if batch.name in snapshot.streams or not others:
         return ""
-    last = max(others.values(), key=lambda record: record.version)
+    last = max(others, key=lambda record: record.version)
     return (
         f"{url}: query {batch.query} is new to this table, which holds batches up to "
         f"{last.batch} of query {last.query} (version "
@@ -285,12 +235,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     on: tuple[str, ...] = ()
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(features.DataSourceStreamReader, features.SupportsTriggerAvailableNow):
     """Every file that the table adds is in exactly one batch, and a repeated batch has the same
-    files. [SP8]
-
-    columns: those of `struct`, in the table's version `pinned`.
-    """
+    files. [SP8] columns: those of `struct`, in the table's version `pinned`."""
 
     def __init__(
         self,
@@ -302,12 +249,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: StreamOptions,
         storage_options: StorageOptions,
     ) -> None:
-        self.url = url
-        self.columns = columns
-        self.struct = struct
-        self.pinned = pinned
-        self.options = options
-        self.storage_options = storage_options
+        self.url, self.columns, self.struct, self.pinned = url, columns, struct, pinned
+        self.options, self.storage_options = options, storage_options
         self._feed: Feed | RowFeed | None = None
         self._at: dict[str, Any] | None = None
 
@@ -315,27 +258,25 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at = _dict(self.feed.beginning(self.options.starting_version))
         return self._at
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        return (
-            ReadMaxFiles(self.options.max_files) if self.options.max_files else ReadAllAvailable()
-        )
+    def getDefaultReadLimit(self) -> features.ReadLimit:  # noqa: N802  # Spark's name
+        most = self.options.max_files
+        return features.ReadMaxFiles(most) if most else features.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         self.feed.stop_at_head()
 
     def latestOffset(  # noqa: N802  # Spark's name
-        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+        self, start: dict[str, Any] | None = None, limit: features.ReadLimit | None = None
     ) -> dict[str, Any]:
         # Before 4.2 Spark does not say where the stream is: there it is where its last batch ended,
         # which Spark plans once more, without any file, when it starts a query again.
         at = start or self._at or self.initialOffset()
-        return _dict(
-            self.feed.advance(
-                _offset(at), limit.max_files if isinstance(limit, ReadMaxFiles) else None
-            )
-        )
+        most = limit.max_files if isinstance(limit, features.ReadMaxFiles) else None
+        return _dict(self.feed.advance(_offset(at), most))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[features.InputPartition]:
         self._at = end
         feed = self.feed
         if isinstance(feed, RowFeed):
@@ -343,9 +284,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [ChangesOfTask(group) for group in pack(changes, bytes_of)]
         files = feed.between(_offset(start), _offset(end))
         constants = feed.constants(files)
-        return [FileGroup(group, constants.of(group)) for group in pack(files, itemgetter(1))]
+        return [scan.FileGroup(group, constants.of(group)) for group in pack(files, itemgetter(1))]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: features.InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangesOfTask):
             fields, on = self.columns.fields, self.options.on
             return ChangesReader(self.url, fields, on, self.storage_options).read(partition.changes)
@@ -360,11 +301,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._feed is None:
             ctx = TableContext(open_store(self.url, self.storage_options))
             columns, chosen = self.columns.fields, self.options.on_overwrite
-            self._feed = (
-                RowFeed(ctx, columns=columns, pinned=self.pinned)
-                if chosen == "changes"
-                else Feed(ctx, columns=columns, pinned=self.pinned, on_overwrite=chosen)
-            )
+            if chosen == "changes":
+                self._feed = RowFeed(ctx, columns=columns, pinned=self.pinned)
+            else:
+                self._feed = Feed(ctx, columns=columns, pinned=self.pinned, on_overwrite=chosen)
         return self._feed
 
 
@@ -384,52 +324,25 @@ def _offset(given: dict[str, Any]) -> Offset:
 
 
 WRITE_OPTIONS = (
-    "path",
-    "partitionBy",
-    "key",
-    "fingerprint",
-    "watermarks",
-    "overwrite",
-    "conflict",
-    "basedOn",
-    "mergeSchema",
-    "replaceSchema",
-    "targetFileSize",
-    "message",
-    "metadata",
+    *("path", "partitionBy", "key", "fingerprint", "watermarks", "overwrite", "conflict"),
+    *("basedOn", "mergeSchema", "replaceSchema", "targetFileSize", "message", "metadata"),
 )
 STREAM_WRITE_OPTIONS = (
-    "path",
-    "checkpointLocation",
-    "queryName",
-    "partitionBy",
-    "key",
-    "conflict",
-    "mergeSchema",
-    "targetFileSize",
-    "message",
-    "metadata",
+    *("path", "checkpointLocation", "queryName", "partitionBy", "key", "conflict"),
+    *("mergeSchema", "targetFileSize", "message", "metadata"),
 )
 READ_OPTIONS = ("path", "version", "asOf", "tag", "columns")
 STREAM_READ_OPTIONS = (
-    "path",
-    "startingVersion",
-    "maxFilesPerTrigger",
-    "onOverwrite",
-    "on",
-    "columns",
+    *("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "on", "columns"),
 )
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 class ManifestCommitDataSource(StoreSource):
     """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot.
-    docs/reference/spark-options.md says what the options mean. [SP4] [SP5]
-
-    Spark does not tell a Python data source which columns a query uses, and filters are not taken
-    from it ([SP12]). Options of stores are given to `register`, never here: Spark shows options in
-    plans. [SE1]
-    """
+    docs/reference/spark-options.md says what the options mean. [SP4] [SP5] Spark does not tell a
+    Python data source which columns a query uses, and filters are not taken from it ([SP12]).
+    Options of stores are given to `register`, never here: Spark shows options in plans. [SE1]"""
 
     format_name = "manifestcommit"
     _pinned: int | None = None
@@ -457,7 +370,7 @@ class ManifestCommitDataSource(StoreSource):
         if options.on_overwrite == "changes":
             chosen_columns(self._columns, options.on or None, names)
             struct = with_change_columns(struct)
-        return with_marks(struct, mark)
+        return scan.with_marks(struct, mark)
 
     def reader(self, schema: StructType) -> FilesReader:
         ctx = self._context(READ_OPTIONS)
@@ -465,15 +378,14 @@ class ManifestCommitDataSource(StoreSource):
         entries = entries_table(ctx, snapshot)
         url, columns = ctx.store.url, snapshot.schema
         constants = constants_in(entries, columns, snapshot.partition_by, url)
-        plan = ReadPlan(url=url, files=files_in(entries), schema=columns, constants=constants)
+        plan = ReadPlan(url=url, files=scan.files_in(entries), schema=columns, constants=constants)
         return FilesReader(plan, schema, self._options_for(url))
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
         """No request: Spark calls it for each query's plan, and for its tasks. [SP5] [SP8]"""
-        if given := [name for name in READ_OPTIONS[1:4] if self.options.get(name) is not None]:
+        if chosen := " and no ".join(self._choosing()):
             raise UsageError(
-                "a stream does not stay at a version, so it takes no "
-                f"{' and no '.join(given)}; nothing was read. "
+                f"a stream does not stay at a version, so it takes no {chosen}; nothing was read. "
                 'option("startingVersion", n) says with which version\'s files it begins.'
             )
         ctx, pinned = self._context(STREAM_READ_OPTIONS), self._pinned_version()
@@ -485,64 +397,49 @@ class ManifestCommitDataSource(StoreSource):
             keys = key_columns(self._columns, options.on) if options.on else ()
             options = msgspec.structs.replace(options, on=tuple(key.name for key in keys))
         shown = Schema(fields=tuple(find_column(self._columns, name) for name in names))
+        given = self._options_for(url)
         return TableStreamReader(
-            url,
-            shown,
-            schema,
-            pinned=pinned,
-            options=options,
-            storage_options=self._options_for(url),
+            url, shown, schema, pinned=pinned, options=options, storage_options=given
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Refuse everything that can be refused, before any task starts. [SP5] [SC3]"""
         ctx = self._context(WRITE_OPTIONS, _NOT_OF_WRITES)
-        return begin_write(
-            ctx,
-            schema,
-            self.options,
-            overwrite=overwrite,
-            storage_options=self._options_for(ctx.store.url),
-        )
+        given = self._options_for(ctx.store.url)
+        return begin_write(ctx, schema, self.options, overwrite=overwrite, storage_options=given)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
         """Called twice per batch: to plan it, which refuses everything that can be refused, and to
         commit it, which makes no request. [SP5] [SP7]"""
         if self._travelled:
-            return StreamWriter(
-                None, storage_options=self._options_for(self.options.get("path") or "")
-            )
+            given = self._options_for(self.options.get("path") or "")
+            return StreamWriter(None, storage_options=given)
         ctx = self._context(STREAM_WRITE_OPTIONS, _NOT_OF_STREAMS)
         planned = plan_batch(ctx, schema, self.options, overwrite=overwrite)
         return StreamWriter(planned, storage_options=self._options_for(ctx.store.url))
 
-    def _context(
-        self, known: tuple[str, ...], reasons: Mapping[str, str] | None = None
-    ) -> TableContext:
+    def _context(self, known: Sequence[str], reasons: Mapping[str, str] = {}) -> TableContext:
         """The table. UsageError for options that are not known, with the reason where there is
         one. [SP5]"""
         path = self.options.get("path")
         if not path:
             raise UsageError(
                 'format("manifestcommit") needs a path: use save(path), load(path) or '
-                "start(path). Tables of a catalog (saveAsTable, "
-                "CREATE TABLE, INSERT) arrive here without one, whatever their LOCATION, and "
-                "are not supported. Nothing was done. For SQL, "
-                "CREATE TEMPORARY VIEW v USING manifestcommit OPTIONS (path '...'); DROP "
+                "start(path). Tables of a catalog (saveAsTable, CREATE TABLE, INSERT) arrive here "
+                "without one, whatever their LOCATION, and are not supported. Nothing was done. "
+                "For SQL, CREATE TEMPORARY VIEW v USING manifestcommit OPTIONS (path '...'); DROP "
                 "TABLE takes the catalog's entry away and no data."
             )
-        for name, why in (reasons or {}).items():
+        for name, why in reasons.items():
             if self.options.get(name) is not None:
-                raise UsageError(
-                    f"this write takes no option {name}: {why}. Nothing was written; leave it out."
-                )
+                why = f"{why}. Nothing was written; leave it out."
+                raise UsageError(f"this write takes no option {name}: {why}")
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
             raise UsageError(
                 f'format("manifestcommit") does not know the option {", ".join(unknown)}; it '
-                f"knows {', '.join(known)}. Nothing was done. "
-                "What reaches a store (credentials, endpoint) is no option here, because "
-                "Spark shows options in plans: use "
+                f"knows {', '.join(known)}. Nothing was done. What reaches a store (credentials, "
+                "endpoint) is no option here, because Spark shows options in plans: use "
                 "manifestcommit.register(spark, storage_options={...}), or the environment. A "
                 'quarantine is an argument of manifestcommit.write: on_violation="quarantine".'
             )
@@ -553,9 +450,8 @@ class ManifestCommitDataSource(StoreSource):
     def _pinned_version(self) -> int:
         if self._pinned is None:
             raise UsageError(
-                'format("manifestcommit") takes no schema of your own: a table has its '
-                "columns. Leave out schema(...) and "
-                'choose columns with option("columns", ...) or select.'
+                'format("manifestcommit") takes no schema of your own: a table has its columns. '
+                'Leave out schema(...) and choose columns with option("columns", ...) or select.'
             )
         return self._pinned
 
@@ -565,32 +461,26 @@ class ManifestCommitDataSource(StoreSource):
         return StorageOptions() if takes_none else self.storage_options
 
     def _chosen(self, ctx: TableContext) -> Head:
-        given = {
-            name: self.options[name]
-            for name in READ_OPTIONS[1:4]
-            if self.options.get(name) is not None
-        }
+        given = self._choosing()
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} choose a version each; give one of them")
         head = ctx.open()
-        name, text = next(iter(given.items()), ("", ""))
-        version = choose_version(
-            ctx.store,
-            head,
-            version=_integer(name, text) if name == "version" else None,
-            as_of=text if name == "asOf" else None,
-            tag=text if name == "tag" else None,
-        )
+        choice: dict[str, Any] = {"as_of": given.get("asOf"), "tag": given.get("tag")}
+        choice["version"] = _integer("version", given.get("version"))
+        version = choose_version(ctx.store, head, **choice)
         return head if version is None else read_version(ctx.store, head, version)
+
+    def _choosing(self) -> dict[str, str]:
+        """The given options of those that choose a version."""
+        given = ((name, self.options.get(name)) for name in READ_OPTIONS[1:4])
+        return {name: text for name, text in given if text is not None}
 
 
 def register(spark: SparkSession, storage_options: Mapping[str, Any] | None) -> None:
     """Make `format("manifestcommit")` known to this session, with these options and no others; they
-    are shown nowhere. [SE1]
-
-    Calling it again replaces what was registered; Spark says so in its log.
-    """
-    check_feature("format")
+    are shown nowhere. [SE1] Calling it again replaces what was registered; Spark says so in its
+    log."""
+    features.check_feature("format")
     options, author = StorageOptions(storage_options), Env().author()
     source = ManifestCommitDataSource
     register_with(spark, source, options, source.format_name, author)
@@ -608,15 +498,11 @@ def begin_write(
     storage_options: StorageOptions,
 ) -> TableWriter:
     """The job and its plan, or why not; no task runs, and nothing is visible. [SP5] [SC3]"""
-    based_on = (
-        whole(1)("basedOn", _integer("basedOn", options["basedOn"]))
-        if options.get("basedOn")
-        else None
-    )
+    based_on = optional(whole(1))("basedOn", _integer("basedOn", options.get("basedOn") or None))
     key, fingerprint = (RULES[name](name, options.get(name)) for name in ("key", "fingerprint"))
     job = Job(ctx, key=key, fingerprint=fingerprint, based_on=based_on)
     # for an INSERT through a view, the version that the view shows
-    job.marks += column_marks(struct)
+    job.marks += scan.column_marks(struct)
     job.appends_what_it_read = True
     chosen = _overwrite_option(options, overwrite)
     conflict = _check_conflict(options, overwrite)
@@ -630,17 +516,14 @@ def begin_write(
     if job.already_committed:
         job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    plan = job.plan_write(
-        from_spark(struct.jsonValue()),
-        replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
-        **_layout_options(options),
-    )
-    return TableWriter(
-        job, plan, takes_all=overwrite and chosen is None, storage_options=storage_options
-    )
+    how = _layout_options(options)
+    how["replace_schema"] = _flag("replaceSchema", options.get("replaceSchema"))
+    plan = job.plan_write(from_spark(struct.jsonValue()), **how)
+    takes_all = overwrite and chosen is None
+    return TableWriter(job, plan, takes_all=takes_all, storage_options=storage_options)
 
 
-class TableWriter(DataSourceArrowWriter):
+class TableWriter(features.DataSourceArrowWriter):
     """Writes in tasks, then makes one commit in a process of Spark's; without a job, the work was
     committed before. [SP1]"""
 
@@ -652,9 +535,7 @@ class TableWriter(DataSourceArrowWriter):
         takes_all: bool,
         storage_options: StorageOptions,
     ) -> None:
-        self.job = job
-        self.plan = plan
-        self.takes_all = takes_all
+        self.job, self.plan, self.takes_all = job, plan, takes_all
         self.storage_options = storage_options
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
@@ -664,14 +545,14 @@ class TableWriter(DataSourceArrowWriter):
             return packed(TaskWritten(task=task_context().partitionId()))
         return write_task(self.plan, iterator, self.storage_options)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Messages) -> None:
         """The job's one commit; else it raises, and Spark's exception has the text. [CM1] [CM10]"""
         if self.job is None or self.plan is None:
             return
         collect(self.plan, messages, self.storage_options).register(self.job)
         self.job.commit()
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages) -> None:
         """Delete nothing: Spark calls this even after a commit, and tasks may go on. [SP3]"""
 
 
@@ -681,20 +562,17 @@ def _refuse_dynamic_session() -> None:
     mode = task_context().getLocalProperty(_SESSION_OVERWRITE_MODE)
     if (mode or "").lower() == "dynamic":
         raise UsageError(
-            f"the session's {_SESSION_OVERWRITE_MODE} is dynamic, but this write would "
-            "replace the whole table; nothing was "
-            'committed. Say which is meant: option("overwrite", "dynamic") or '
-            'option("overwrite", "all").'
+            f"the session's {_SESSION_OVERWRITE_MODE} is dynamic, but this write would replace "
+            'the whole table; nothing was committed. Say which is meant: option("overwrite", '
+            '"dynamic") or option("overwrite", "all").'
         )
 
 
 def _check_conflict(options: Mapping[str, str], overwrite: bool) -> str:
     """The option `conflict`, which only an overwrite takes. [SP5]"""
     if options.get("conflict") is not None and not overwrite:
-        raise UsageError(
-            'option("conflict", ...) is for mode("overwrite") and outputMode("complete"); an '
-            "append conflicts with nothing that was written"
-        )
+        whose = 'option("conflict", ...) is for mode("overwrite") and outputMode("complete")'
+        raise UsageError(f"{whose}; an append conflicts with nothing that was written")
     return options.get("conflict") or "serializable"
 
 
@@ -703,25 +581,15 @@ def _overwrite_option(
 ) -> Mapping[str, Any] | Literal["dynamic", "all"] | None:
     text = options.get("overwrite")
     if text is not None and not overwrite:
-        raise UsageError(
-            'option("overwrite", ...) says what mode("overwrite") replaces; with '
-            'mode("append") leave it out'
-        )
-    match text and text.strip().lower():
-        case None | "":
-            return None
-        case "dynamic":
-            return "dynamic"
-        case "all":
-            return "all"
-    values = _json(
-        "overwrite", text or "", 'all, dynamic or a JSON object such as {"day": "2013-01-01"}'
-    )
+        says = 'option("overwrite", ...) says what mode("overwrite") replaces'
+        raise UsageError(f'{says}; with mode("append") leave it out')
+    word: Any = (text or "").strip().lower()
+    if word in ("", "dynamic", "all"):
+        return word or None
+    form = 'all, dynamic or a JSON object such as {"day": "2013-01-01"}'
+    values = _json("overwrite", text or "", form)
     if not isinstance(values, dict):
-        raise UsageError(
-            f'option("overwrite", ...) is all, dynamic or a JSON object such as {{"day": '
-            f'"2013-01-01"}}, not {text}'
-        )
+        raise _wrong("overwrite", form, text)
     return values
 
 
@@ -730,22 +598,18 @@ def _note(options: Mapping[str, str]) -> tuple[str | None, dict[str, str] | None
     try:
         pairs = None if given is None else json.loads(given)
     except (ValueError, RecursionError):  # not repeated: it may be a secret
-        raise UsageError(
-            'option("metadata", ...) is a JSON object of texts, such as {"git": "4d6b4d9"}'
-        ) from None
-    return (
-        None if said is None else message("message", said),
-        None if given is None else metadata("metadata", pairs),
-    )
+        form = 'a JSON object of texts, such as {"git": "4d6b4d9"}'
+        raise UsageError(f'option("metadata", ...) is {form}') from None
+    noted = None if given is None else metadata("metadata", pairs)
+    return optional(message)("message", said), noted
 
 
 def _watermarks(text: str | None) -> dict[str, tuple[int | str | None, int | str]]:
     form = 'a JSON object such as {"flights:2013-01": [0, 27004]}'
     given = _json("watermarks", text, form) if text else {}
-    if not isinstance(given, dict) or not all(
-        isinstance(bounds, list) and len(bounds) == 2 for bounds in given.values()
-    ):
-        raise UsageError(f'option("watermarks", ...) is {form}, not {text}')
+    ranges = given.values() if isinstance(given, dict) else [None]
+    if not all(isinstance(bounds, list) and len(bounds) == 2 for bounds in ranges):
+        raise _wrong("watermarks", form, text)
     return {source: (start, end) for source, (start, end) in given.items()}
 
 
@@ -763,29 +627,28 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
 def _stream_options(options: Mapping[str, str]) -> StreamOptions:
     on_overwrite = (options.get("onOverwrite") or "fail").lower()
     if on_overwrite not in ON_OVERWRITE:
-        raise UsageError(
-            f'option("onOverwrite", ...) is one of {", ".join(ON_OVERWRITE)}, not '
-            f"{options['onOverwrite']!r}"
-        )
+        form = f"one of {', '.join(ON_OVERWRITE)}"
+        raise _wrong("onOverwrite", form, repr(options["onOverwrite"]))
     on = _names("on", options.get("on")) or ()
     if on and on_overwrite != "changes":
         raise UsageError(
             'option("on", ...) names the key of changed rows: leave it out, or give '
             'option("onOverwrite", "changes"), too'
         )
-    starting, most = (
-        _integer(name, text) if (text := options.get(name)) is not None else None
-        for name in ("startingVersion", "maxFilesPerTrigger")
-    )
+    starting, most = (_integer(name, options.get(name)) for name in STREAM_READ_OPTIONS[1:3])
     if most is not None and most < 1:
-        raise UsageError(f'option("maxFilesPerTrigger", ...) is a number above 0, not {most}')
+        raise _wrong("maxFilesPerTrigger", "a number above 0", most)
     if most is not None:
-        check_feature("limit")
+        features.check_feature("limit")
     chosen = cast(OnOverwrite, on_overwrite)  # one of its words
     return StreamOptions(starting_version=starting, max_files=most, on_overwrite=chosen, on=on)
 
 
 # --- Options as text ------------------------------------------------------------------------------
+
+
+def _wrong(option: str, form: str, given: object) -> UsageError:
+    return UsageError(f'option("{option}", ...) is {form}, not {given}')
 
 
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
@@ -796,7 +659,7 @@ def _names(option: str, text: str | None) -> tuple[str, ...] | None:
         return tuple(split_calls(text))
     names = _json(option, text, "a list of names")
     if not all(isinstance(name, str) for name in names):
-        raise UsageError(f'option("{option}", ...) is `a, b` or a JSON list of texts, not {text}')
+        raise _wrong(option, "`a, b` or a JSON list of texts", text)
     return tuple(names)
 
 
@@ -804,7 +667,7 @@ def _json(option: str, text: str, form: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f'option("{option}", ...) is {form}, not {text!r} ({error})') from None
+        raise _wrong(option, form, f"{text!r} ({error})") from None
 
 
 def _layout_options(options: Mapping[str, str]) -> dict[str, Any]:
@@ -820,11 +683,11 @@ def _layout_options(options: Mapping[str, str]) -> dict[str, Any]:
 def _flag(option: str, text: str | None) -> bool:
     if text is None or text.lower() in ("true", "false"):
         return (text or "").lower() == "true"
-    raise UsageError(f'option("{option}", ...) is true or false, not {text!r}')
+    raise _wrong(option, "true or false", repr(text))
 
 
-def _integer(option: str, text: str) -> int:
+def _integer(option: str, text: str | None) -> int | None:
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
-        raise UsageError(f'option("{option}", ...) is a whole number, not {text!r}') from None
+        raise _wrong(option, "a whole number", repr(text)) from None

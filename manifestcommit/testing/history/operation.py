@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -57,8 +57,7 @@ class Operation(
         advances: source -> its start and end; twice the same: the source begins there.
         rewinds: source -> the position to which it is set back.
         restores: the version to which it rolls back; None: it is no rollback.
-        constrains: constraint -> the partition of which it refuses all items; empty: it is
-            dropped.
+        constrains: constraint -> the partition of which it refuses all items; empty: it is dropped.
         forgets: the keys that may be forgotten, or "*" for any.
         fence: the fence of the reported version; None: it moves none.
         gives_up: the job that it aborts, or "*" for any.
@@ -66,8 +65,7 @@ class Operation(
         items: of a read, what it showed; None: it did not look.
         watermarks: of a read, source -> position; None: it did not look.
         origins: of a read, source -> where it began; None: it did not look.
-        constraints: of a read, constraint -> the partition that it refuses; None: it did not
-            look.
+        constraints: of a read, constraint -> the partition that it refuses; None: it did not look.
         keys: of a read, key -> the version that it says recorded it, None: none did; only these
             were looked up.
         table: the id of the table, if several were at the path one after another.
@@ -141,17 +139,13 @@ class Operation(
     @property
     def until(self) -> float:
         """Return the latest time at which it could have had an effect."""
-        return (
-            float("inf") if self.end is None or self.outcome in ("unknown", "failed") else self.end
-        )
+        is_open = self.end is None or self.outcome in ("unknown", "failed")
+        return float("inf") if is_open or self.end is None else self.end
 
     def __str__(self) -> str:
         """One line for people."""
-        told = (
-            self.outcome
-            + (f" at version {self.version}" if self.version is not None else "")
-            + (f" ({self.rule})" if self.rule else "")
-        )
+        told = self.outcome + (f" at version {self.version}" if self.version is not None else "")
+        told += f" ({self.rule})" if self.rule else ""
         ended = "never returned" if self.end is None else f"{self.end:g}"
         return f"{self.begin:g} to {ended}: {self.process}: {self.name} {self.id}: {told}"
 
@@ -169,17 +163,17 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """The problem, then a line for each operation."""
-        return "\n".join([self.problem, *(f"  {operation}" for operation in self.operations)])
+        return "\n".join([self.problem, *(f"  {op}" for op in self.operations)])
 
 
-def takes_out(operation: Operation, item: str, partition: str) -> bool:
+def takes_out(op: Operation, item: str, partition: str) -> bool:
     """Whether it removes an item of that partition."""
-    return item in operation.removes or not {EVERYTHING, partition}.isdisjoint(operation.empties)
+    return item in op.removes or not {EVERYTHING, partition}.isdisjoint(op.empties)
 
 
 def contradiction(problem: str, *operations: Operation) -> Contradiction:
     """The contradiction that these show together, each once, in their order."""
-    once = {operation.id: operation for operation in operations}.values()
+    once = {op.id: op for op in operations}.values()
     return Contradiction(problem=problem, operations=tuple(sorted(once, key=lambda one: one.begin)))
 
 
@@ -206,142 +200,104 @@ def read_history(*paths: Path | str) -> list[Operation]:
         )
     found: dict[str, Operation] = {}
     for path in paths:
-        lines = Path(path).read_bytes().splitlines(keepends=True)
-        for number, line in enumerate(
-            lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines, start=1
-        ):
+        *lines, _ = Path(path).read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
             try:
-                operation = msgspec.json.decode(line, type=Operation)
+                op = msgspec.json.decode(line, type=Operation)
             except msgspec.DecodeError as error:
-                raise UsageError(
-                    f"{path}, line {number}, is no operation as a Recorder writes it: {error}"
-                ) from error
-            found[operation.id] = operation
+                what = f"is no operation as a Recorder writes it: {error}"
+                raise UsageError(f"{path}, line {number}, {what}") from error
+            found[op.id] = op
     return list(found.values())
 
 
 def write_history(path: Path, history: Iterable[Operation]) -> None:
-    path.write_bytes(b"".join(msgspec.json.encode(operation) + b"\n" for operation in history))
+    path.write_bytes(b"".join(msgspec.json.encode(op) + b"\n" for op in history))
 
 
 # an operation with this outcome, of a job that others can finish, knows of all of them
 FOR_EVER = ("aborted", "fenced", *UNDONE)
 
 
-class United(msgspec.Struct, frozen=True, kw_only=True):
-    """commits: one operation for each job, and the reads; told: every operation with its own result
-    and its job's effect; wrong: jobs with contradictory results."""
-
-    commits: tuple[Operation, ...]
-    told: tuple[Operation, ...]
-    wrong: tuple[Contradiction, ...] = ()
-
-
-def unite(operations: Sequence[Operation]) -> United:
-    """Operations, in the order in which they began, with those of one job as one commit. [CM10]"""
+def unite(
+    operations: Sequence[Operation],
+) -> tuple[list[Operation], list[Operation], list[Contradiction]]:
+    """Of operations in the order in which they began: one commit for each job, and the reads; every
+    operation with its own result and its job's effect; jobs with contradictory results. [CM10]"""
     groups: dict[str, list[Operation]] = defaultdict(list)
-    for operation in operations:
-        if operation.job and not operation.is_read:
-            groups[operation.job].append(operation)
-    for operation in operations:
-        if operation.gives_up in groups and operation.job != operation.gives_up:
-            groups[operation.gives_up] += _aborting(operation)
+    for op in operations:
+        if op.job and not op.is_read:
+            groups[op.job].append(op)
+    for op in operations:
+        if op.gives_up in groups and op.job != op.gives_up:
+            groups[op.gives_up] += _aborting(op)
     commits, told, wrong = list[Operation](), list[Operation](), list[Contradiction]()
-    forgets = any(operation.forgets for operation in operations)
-    for operation in operations:
-        group = groups.get(operation.job, [operation]) if not operation.is_read else [operation]
+    forgets = any(op.forgets for op in operations)
+    for op in operations:
+        group = groups.get(op.job, [op]) if not op.is_read else [op]
         # The first of the best: an operation that slept until gc had removed what others finished
         # reports other items than were committed.
-        does = max(
-            group, key=lambda one: (bool(one.adds), not one.is_idle, one.outcome == "committed")
-        )
-        told.append(operation if operation is does else _with(operation, does))
-        if operation is group[0]:
+        does = max(group, key=_says)
+        told.append(op if op is does else _with(op, does))
+        if op is group[0]:
             wrong += _at_odds(group)
-            commits.append(
-                operation
-                if len(group) == 1 and operation.outcome != "already"
-                else _as_one(group, does, forgets=forgets)
-            )
-    return United(commits=tuple(commits), told=tuple(told), wrong=tuple(wrong))
+            is_one = len(group) == 1 and op.outcome != "already"
+            commits.append(op if is_one else _as_one(group, does, forgets=forgets))
+    return commits, told, wrong
 
 
-def _with(operation: Operation, does: Operation) -> Operation:
+def _says(op: Operation) -> tuple[bool, bool, bool]:
+    """How much it says of what its job does."""
+    return bool(op.adds), not op.is_idle, op.outcome == "committed"
+
+
+_WHICH = ("id", "process", "name", "begin", "end")  # it was, and when
+
+
+def _with(op: Operation, does: Operation) -> Operation:
     """This operation's result, with the effect that the other operation states."""
-    own = ("outcome", "version", "rule", "shared", "gives_up")
-    return msgspec.structs.replace(does, **_named(operation), **_of(operation, own))
+    return _copied(op, does, (*_WHICH, "outcome", "version", "rule", "shared", "gives_up"))
 
 
-def _named(operation: Operation) -> dict[str, Any]:
-    """Which operation it was, and when."""
-    return _of(operation, ("id", "process", "name", "begin", "end"))
+def _copied(op: Operation, to: Operation, names: Sequence[str], **others: Any) -> Operation:
+    return msgspec.structs.replace(to, **{name: getattr(op, name) for name in names}, **others)
 
 
-def _of(operation: Operation, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(operation, name) for name in names}
-
-
-def _aborting(operation: Operation) -> Iterator[Operation]:
+def _aborting(op: Operation) -> Iterator[Operation]:
     """What a commit that aborts a job, as one of its own, tells of that job. [AB4]"""
-    if operation.outcome == "committed":
-        yield Operation(
-            **_named(operation),
-            outcome="refused",
-            rule="aborted",
-            job=operation.gives_up,
-            shared=True,
-        )
+    if op.outcome == "committed":
+        told = {name: getattr(op, name) for name in _WHICH} | {"job": op.gives_up}
+        yield Operation(**told, outcome="refused", rule="aborted", shared=True)
 
 
 def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Operation:
     """It began with the operation that says its effect, and ended with the first to know it."""
-    told = [operation for operation in group if operation.outcome == "committed"] or [
-        operation for operation in group if _is_final(operation, group)
-    ]
-    # once keys may be forgotten, it may have been committed at another version than the reported
-    # one
+    told = [op for op in group if op.outcome == "committed"]
+    told = told or [op for op in group if _is_final(op, group)]
+    # once keys may be forgotten, it may be committed at another version than the reported one
     if not told and not forgets:
-        told = [operation for operation in group if operation.outcome == "already"]
-    begin = min(operation.begin for operation in group if operation is does or operation.adds)
+        told = [op for op in group if op.outcome == "already"]
+    begin = min(op.begin for op in group if op is does or op.adds)
     if not told:
         return msgspec.structs.replace(does, begin=begin, outcome="unknown", version=None, rule="")
-    first = min(
-        told, key=lambda operation: float("inf") if operation.end is None else operation.end
-    )
-    return msgspec.structs.replace(
-        does,
-        begin=begin,
-        end=first.end,
-        outcome=first.outcome,
-        version=first.version,
-        rule=first.rule,
-        gives_up="",
-    )
+    first = min(told, key=lambda op: float("inf") if op.end is None else op.end)
+    return _copied(first, does, ("end", "outcome", "version", "rule"), begin=begin, gives_up="")
 
 
-def _is_final(operation: Operation, group: Sequence[Operation]) -> bool:
+def _is_final(op: Operation, group: Sequence[Operation]) -> bool:
     """Whether its result says that the job never commits."""
-    return operation.outcome == "refused" and (
-        operation.rule in FOR_EVER or not any(one.shared for one in group)
-    )
+    return op.outcome == "refused" and (op.rule in FOR_EVER or not any(one.shared for one in group))
 
 
 def _at_odds(group: Sequence[Operation]) -> Iterator[Contradiction]:
-    committed = [operation for operation in group if operation.outcome == "committed"]
-    for operation in committed[1:]:
-        if operation.version != committed[0].version:
-            problem = (
-                f"job {operation.job} was reported as committed at version {committed[0].version}, "
-                f"and at version {operation.version}"
-            )
-            yield contradiction(problem, committed[0], operation)
-    for operation in group:
-        if committed and _is_final(operation, group):
-            problem = (
-                f"job {operation.job} was reported as committed at version {committed[0].version}, "
-                f"and never to be ({operation.rule})"
-            )
-            yield contradiction(problem, committed[0], operation)
+    first = next((op for op in group if op.outcome == "committed"), None)
+    for op in group if first is not None else ():
+        assert first is not None
+        known = f"job {op.job} was reported as committed at version {first.version}"
+        if op.outcome == "committed" and op.version != first.version:
+            yield contradiction(f"{known}, and at version {op.version}", first, op)
+        if _is_final(op, group):
+            yield contradiction(f"{known}, and never to be ({op.rule})", first, op)
 
 
 REFUSALS: tuple[tuple[type[Exception], str], ...] = (  # error -> the rule that it reports
@@ -369,8 +325,8 @@ class Told(Protocol):
 class Running:
     """An operation in progress, as the blocks of a `Recorder` yield it."""
 
-    def __init__(self, operation: Operation, keep: Callable[[Operation], None]) -> None:
-        self.operation = operation
+    def __init__(self, op: Operation, keep: Callable[[Operation], None]) -> None:
+        self.operation = op
         self._keep = keep
 
     def note(self, **what: Any) -> None:
@@ -390,11 +346,8 @@ class Running:
     def refused(self, error: Exception | str) -> None:
         """Record that it changed nothing and never will, by the error's rule, or by the given one.
         Any other error leaves the outcome unknown."""
-        rule = (
-            error
-            if isinstance(error, str)
-            else next((rule for kind, rule in REFUSALS if isinstance(error, kind)), None)
-        )
+        known = (rule for kind, rule in REFUSALS if isinstance(error, kind))
+        rule = error if isinstance(error, str) else next(known, None)
         if isinstance(error, errors.CommitConflictError) and error.rule in UNDONE:
             rule = error.rule
         if rule is not None:
@@ -409,14 +362,10 @@ class Running:
         constraints: Mapping[str, str] | None = None,
     ) -> None:
         """Record what a read returned."""
-        shown = None if items is None else tuple(items)
-        self.note(
-            outcome="read",
-            version=version,
-            items=shown,
-            watermarks=None if watermarks is None else dict(watermarks),
-            constraints=None if constraints is None else dict(constraints),
-        )
+        mappings = {"watermarks": watermarks, "constraints": constraints}
+        shown: dict[str, Any] = {name: each and {**each} for name, each in mappings.items()}
+        shown["items"] = None if items is None else tuple(items)
+        self.note(outcome="read", version=version, **shown)
 
     def collected(self, version: int, fence: int) -> None:
         """Record what a gc reports: a version with its fence."""
@@ -459,8 +408,7 @@ class Recorder:
         """Close the file."""
         os.close(self._file)
 
-    @contextlib.contextmanager
-    def commit(self, name: str, **what: Any) -> Iterator[Running]:
+    def commit(self, name: str, **what: Any) -> AbstractContextManager[Running]:
         """Record a commit, which lasts until the block ends.
 
         An error that leaves the block records its outcome, and propagates. An error that no commit
@@ -477,17 +425,11 @@ class Recorder:
         Raises:
             msgspec.ValidationError: there is no such field, or it has another type.
         """
-        with self._recording(name, "unknown", what) as running:
-            try:
-                yield running
-            except Exception as error:
-                running.refused(error)
-                raise
+        return self._recording(name, "unknown", what)
 
-    @contextlib.contextmanager
     def read(
         self, name: str = "read", *, at: int | None = None, joint: str = ""
-    ) -> Iterator[Running]:
+    ) -> AbstractContextManager[Running]:
         """Record a read, which lasts until the block ends.
 
         Args:
@@ -501,11 +443,9 @@ class Recorder:
         Raises:
             msgspec.ValidationError: `at` is no whole number, or `joint` no text.
         """
-        with self._recording(name, "failed", {"at": at, "joint": joint}) as running:
-            yield running
+        return self._recording(name, "failed", {"at": at, "joint": joint})
 
-    @contextlib.contextmanager
-    def gc(self, *, forgets: bool = True) -> Iterator[Running]:
+    def gc(self, *, forgets: bool = True) -> AbstractContextManager[Running]:
         """Record a gc, which lasts until the block ends.
 
         Until it reports, its fence may be anywhere.
@@ -520,27 +460,26 @@ class Recorder:
             OSError: the file cannot be written.
         """
         what = {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()}
-        with self._recording("gc", "failed", what) as running:
-            yield running
+        return self._recording("gc", "failed", what)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _recording(self, name: str, outcome: str, what: Mapping[str, Any]) -> Iterator[Running]:
-        fields = {
-            "id": f"{self._process}/{self._mark}-{next(self._count)}",
-            "process": self._process,
-            "name": name,
-            "outcome": outcome,
-        }
-        operation = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
-        self._write(operation)
-        running = Running(operation, self._write)
+        number = f"{self._process}/{self._mark}-{next(self._count)}"
+        fields = {"id": number, "process": self._process, "name": name, "outcome": outcome}
+        op = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
+        self._write(op)
+        running = Running(op, self._write)
         try:
             yield running
+        except Exception as error:
+            if outcome == "unknown":  # a commit
+                running.refused(error)
+            raise
         finally:
             running.note(end=time.monotonic())
 
-    def _write(self, operation: Operation) -> None:
-        os.write(self._file, msgspec.json.encode(operation) + b"\n")
+    def _write(self, op: Operation) -> None:
+        os.write(self._file, msgspec.json.encode(op) + b"\n")
 
 
 def _drop_torn_line(file: int) -> None:

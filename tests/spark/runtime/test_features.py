@@ -70,7 +70,7 @@ def test_the_public_calls_refuse_before_anything_is_done(spark: Any, root: str, 
 @pytest.fixture
 def without_data_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of Spark 3.5, on this Spark."""
-    monkeypatch.setattr(scan, "has", lambda name: name != "format")
+    monkeypatch.setattr(features, "has", lambda name: name != "format")
     monkeypatch.setattr(scan, "registered_name", None)
 
 
@@ -112,7 +112,7 @@ def test_what_sparks_scan_does_not_take_is_read_in_tasks(spark: Any, root: str, 
     """[SP45] [SP4] Columns of the type void, before Spark 4.1."""
     mc.write(spark.sql("select id as n, null as v, array(null) as a from range(3)"), root)
     native = mc.read_committed(root, spark=spark)
-    monkeypatch.setattr(scan, "UNREAD_TYPES", frozenset({"void"}))
+    monkeypatch.setattr(features, "UNREAD_TYPES", frozenset({"void"}))
     monkeypatch.setattr(scan, "_hadoop_base", None)  # its scan is not even tried
     in_tasks = mc.read_committed(root, spark=spark)
     assert in_tasks.schema == native.schema and sorted(in_tasks.collect()) == sorted(native.collect())
