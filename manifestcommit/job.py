@@ -591,9 +591,14 @@ class Job(JointUnit):
 
         Spec: SP1, DF1.
         """
-        how: Any = {"merge_schema": merge_schema, "replace_schema": replace_schema}
-        how |= {"target_file_size": target_file_size, "sources": sources}
-        self._write(data, partition_by=partition_by, **how)
+        self._write(
+            data,
+            partition_by=partition_by,
+            merge_schema=merge_schema,
+            replace_schema=replace_schema,
+            target_file_size=target_file_size,
+            sources=sources,
+        )
 
     def _write(self, data: Any, **options: Any) -> None:
         """Write the rows in this process, as tasks do, or have Spark's tasks write those of a
@@ -892,9 +897,13 @@ class Job(JointUnit):
         return part
 
     def part(self) -> TablePart:
-        change, head = self.change(), self._newest_known()
-        how = {"found": self.key_record is not None, "is_recoverable": self.recovery is not None}
-        return TablePart(ctx=self.ctx, change=change, head=head, **how)
+        return TablePart(
+            ctx=self.ctx,
+            change=self.change(),
+            head=self._newest_known(),
+            found=self.key_record is not None,
+            is_recoverable=self.recovery is not None,
+        )
 
     def forget_if_final(self, outcome: Outcome) -> None:
         if self.recovery is not None:

@@ -732,9 +732,15 @@ def transaction(
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
     opened = _opened(list(named.values()), storage_options)
     check_places([table._ctx.store for table in opened])
-    how: Any = {"key": key, "recoverable": recoverable, "fingerprint": fingerprint}
-    how |= {"message": message, "metadata": metadata}
     jobs: dict[str, Job] = {}
     for name, table in zip(named, opened, strict=True):
-        jobs[name] = begin(table.url, **how, storage_options=table._storage_options)
+        jobs[name] = begin(
+            table.url,
+            key=key,
+            recoverable=recoverable,
+            fingerprint=fingerprint,
+            message=message,
+            metadata=metadata,
+            storage_options=table._storage_options,
+        )
     return Transaction(jobs, fingerprint)

@@ -622,16 +622,18 @@ class _Pending:
 
     def result(self, version: int) -> Adoption:
         """The result for the caller."""
-        totals = {name: getattr(self._gathered, name) for name in ("files", "rows", "bytes")}
+        gathered = self._gathered
         return Adoption(
             url=self._ctx.store.url,
             version=version,
             already_adopted=False,
-            **totals,
+            files=gathered.files,
+            rows=gathered.rows,
+            bytes=gathered.bytes,
             partition_by=self._names or (),
             skipped=tuple(self._skipped),
             skipped_files=self._skipped_files,
-            rewritten_files=self._gathered.rewritten,
+            rewritten_files=gathered.rewritten,
         )
 
     def _change(

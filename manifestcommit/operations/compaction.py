@@ -209,9 +209,14 @@ class SmallFiles:
             some = table.slice(start, _VALUES_AT_ONCE)
             columns = (some.column(name).to_pylist() for name in names)
             for rank, path, rows, size, sources, unsorted in zip(*columns, strict=True):
-                named = {"path": path, "rows": rows, "bytes": size, "unsorted": unsorted}
-                ranges = source_ranges(sources) if sources else ()
-                yield SmallFile(partition=self.partitions[rank], sources=ranges, **named)
+                yield SmallFile(
+                    partition=self.partitions[rank],
+                    path=path,
+                    rows=rows,
+                    bytes=size,
+                    sources=source_ranges(sources) if sources else (),
+                    unsorted=unsorted,
+                )
 
 
 def _give_back() -> None:

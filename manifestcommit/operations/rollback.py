@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import unicodedata
 from collections.abc import Sequence, Set
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -116,11 +116,15 @@ def tag(
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=None)
     number = head.version if chosen is None else read_version(ctx.store, head, chosen).version
-    return _tagged(ctx, head, operation="tag", name=name, version=number, until=until)
-
-
-def _tagged(ctx: TableContext, head: Head, **edit: Any) -> Outcome:
-    return commit(ctx, head, TagEdit(job=ctx.new_job(head), birth=head.version, **edit))
+    edit = TagEdit(
+        job=ctx.new_job(head),
+        birth=head.version,
+        operation="tag",
+        name=name,
+        version=number,
+        until=until,
+    )
+    return commit(ctx, head, edit)
 
 
 def untag(ctx: TableContext, name: str) -> Outcome:
@@ -129,7 +133,9 @@ def untag(ctx: TableContext, name: str) -> Outcome:
         raise UsageError(f"a tag's name is a text, not {name!r}")
     head = ctx.open()
     choose_version(ctx.store, head, version=None, as_of=None, tag=name)
-    return _tagged(ctx, head, operation="untag", name=name)
+    job = ctx.new_job(head)
+    edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
+    return commit(ctx, head, edit)
 
 
 def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
@@ -382,10 +388,12 @@ def plan_joint_rollback(
     of the tables only. [MT9] [MT14] [CF13]"""
     for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
         settle_first(ctx, ctx.open())
-    plans = []
-    for ctx, target in zip(contexts, targets, strict=True):
-        named = {"tag": target} if isinstance(target, str) else {"version": target}
-        plans.append(plan_rollback(ctx, **named, reason=reason))
+    plans = [
+        plan_rollback(ctx, None, tag=target, reason=reason)
+        if isinstance(target, str)
+        else plan_rollback(ctx, target, reason=reason)
+        for ctx, target in zip(contexts, targets, strict=True)
+    ]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
     _check_targets(contexts, [back for _, back in plans])
     parts = []

@@ -403,10 +403,13 @@ class Contents:
             known = self._listed.setdefault(ref.path, [])
             listed = next((reading for reading in known if reading.ref == ref), None)
             if listed is None:
-                of = {
-                    name: getattr(snapshot, name) for name in ("schema", "partition_by", "version")
-                }
-                listed = _Listed(ref=ref, removed=gone, **of)
+                listed = _Listed(
+                    ref=ref,
+                    schema=snapshot.schema,
+                    partition_by=snapshot.partition_by,
+                    version=snapshot.version,
+                    removed=gone,
+                )
                 known.append(listed)
             listed.removed &= gone
             if is_head:

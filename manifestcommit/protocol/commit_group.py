@@ -100,8 +100,10 @@ def carry(
     carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
 ) -> CombinedCommit:
     """Add one more change, which `applies` has passed against this state. [CM24]"""
-    head, own = carried.snapshot, {"commit_id": commit_id, "writer": writer, "parent_digest": ""}
-    made = apply(head, change, Inputs(), now_us=now_us, **own)
+    head = carried.snapshot
+    made = apply(
+        head, change, Inputs(), parent_digest="", commit_id=commit_id, now_us=now_us, writer=writer
+    )
     # The next change becomes part of the same version, so this state keeps the number of the head.
     same = msgspec.structs.replace(made, version=head.version)
     return CombinedCommit(snapshot=same, commits=(*carried.commits, *made.commits))

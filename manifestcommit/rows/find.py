@@ -258,8 +258,9 @@ def finish(
     elif found is not None and not change.changes:
         kind = "unchanged"
     if kind is not None:
-        told |= {"kind": kind, "job_id": change.job_id, "version": version}
-        return RowOutcome(**told, metrics=change.metrics)
+        return RowOutcome(
+            kind=kind, job_id=change.job_id, version=version, metrics=change.metrics, **told
+        )
     outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}
     return RowOutcome(**msgspec.structs.asdict(outcome), **told)

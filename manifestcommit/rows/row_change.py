@@ -405,8 +405,9 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""
-        named: dict[str, Any] = {"touched": self.touched, "tasks": self.tasks}
-        unit.add_written(self.entries, self.manifests, intake=self.intake, **named)
+        unit.add_written(
+            self.entries, self.manifests, touched=self.touched, tasks=self.tasks, intake=self.intake
+        )
         return self.rows
 
 
@@ -586,9 +587,11 @@ def write_rows(
 ) -> NewFiles:
     """Write all rows to new files. attempt: by default a random one; size: bytes of the files that
     are read for them meanwhile: where these are many, a second thread encodes."""
-    options: dict[str, Any] = {"task": task, "in_background": size > MUCH_BYTES}
     attempt = ctx.env.randomness(8).hex() if attempt is None else attempt
-    entries, intake = write_files(ctx.store, plan, batches, attempt=attempt, **options)
+    is_much = size > MUCH_BYTES
+    entries, intake = write_files(
+        ctx.store, plan, batches, task=task, attempt=attempt, in_background=is_much
+    )
     return NewFiles(entries=entries, intake=intake)
 
 

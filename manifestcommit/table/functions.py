@@ -226,9 +226,14 @@ def gc(
 
     Spec: GC1, GC5, GC9, GC18, GC19, IV7.
     """
-    keys: Any = {"keep_keys": keep_keys, "keep_keys_for": keep_keys_for, "foreign": foreign}
-    table = Table(path, storage_options)
-    return table.gc(grace=grace, keep_versions=keep_versions, keep_for=keep_for, **keys)
+    return Table(path, storage_options).gc(
+        grace=grace,
+        keep_versions=keep_versions,
+        keep_for=keep_for,
+        keep_keys=keep_keys,
+        keep_keys_for=keep_keys_for,
+        foreign=foreign,
+    )
 
 
 @checked()

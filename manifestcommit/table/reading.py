@@ -813,9 +813,16 @@ class TableReads:
         from ..spark.dataframe import read_snapshot  # late: pyspark is an extra
 
         entries = planning.entries_table(self._ctx, snapshot, predicate)
-        which: Any = {"columns": chosen(snapshot, columns), "filter": filter}
-        which |= {"predicate": predicate, "storage_options": self._storage_options}
-        return read_snapshot(session(spark), self.url, snapshot, entries, **which)
+        return read_snapshot(
+            session(spark),
+            self.url,
+            snapshot,
+            entries,
+            columns=chosen(snapshot, columns),
+            filter=filter,
+            predicate=predicate,
+            storage_options=self._storage_options,
+        )
 
     def _through_spark(
         self, columns: list[str] | None, filter: Condition | None, snapshot: Snapshot

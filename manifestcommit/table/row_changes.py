@@ -268,8 +268,9 @@ class RowChanges:
         if (keep is None) != (by is None):
             raise UsageError('keep="last" and by="…" go together: the row of a key that is kept')
         compared = MergeOn(on, null_safe, by, merge_schema, where)
-        how = {"whole": is_whole, "dry_run": dry_run}
-        return merge(self._ctx, new, compared, clauses, choice, declared, **how)
+        return merge(
+            self._ctx, new, compared, clauses, choice, declared, whole=is_whole, dry_run=dry_run
+        )
 
     @checked(data=rows, where=condition, reason=optional(REASON))
     def overwrite_where(
@@ -318,8 +319,9 @@ class RowChanges:
         new, choice = self._new_rows(data), self._choice(spark)
         given = Declared(key, fingerprint, reason, watermarks, based_on)
         declared = self._declared(given, publish=publish)
-        how = {"merge_schema": merge_schema, "dry_run": dry_run}
-        return overwrite_where(self._ctx, new, where, choice, declared, **how)
+        return overwrite_where(
+            self._ctx, new, where, choice, declared, merge_schema=merge_schema, dry_run=dry_run
+        )
 
     def _new_rows(self, data: Any) -> NewRows:
         """Rows of a caller."""

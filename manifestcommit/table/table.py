@@ -158,8 +158,9 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7, MT14.
         """
-        how: Any = {"reason": reason, "keep_keys": keep_keys, "alone": alone}
-        planned = plan_rewind(self._ctx, source, to, **how)
+        planned = plan_rewind(
+            self._ctx, source, to, reason=reason, keep_keys=keep_keys, alone=alone
+        )
         return committed_or_raise(undo(self._ctx, *planned), self.url)
 
     @checked()
@@ -391,8 +392,9 @@ class Table(RowChanges, TableReads):
         if only_manifests:
             return engine.merge_manifests(self._ctx, progress=progress)
         snapshot = self._ctx.open().snapshot
-        sizes = target_file_size, max_bytes, min_files
-        columns, aim = self._goals(snapshot, *sizes, sort_by, where, spark)
+        columns, aim = self._goals(
+            snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
+        )
         if spark is None and not is_for_spark(snapshot.totals.bytes):
             LOG.info("compact: files are read and rewritten by this process")
             rewrite = engine.rewriter(self._ctx, sort_by=columns)
@@ -436,8 +438,9 @@ class Table(RowChanges, TableReads):
         """
         snapshot, groups = self._ctx.open().snapshot, list[Group]()
         if not only_manifests:
-            sizes = target_file_size, max_bytes, min_files
-            _, aim = self._goals(snapshot, *sizes, sort_by, where, spark)
+            _, aim = self._goals(
+                snapshot, target_file_size, max_bytes, min_files, sort_by, where, spark
+            )
             groups = list(engine.find_groups(self._ctx, snapshot, aim))
         return engine.describe_plan(self._ctx, snapshot, groups)
 

@@ -256,18 +256,20 @@ _WHICH = ("id", "process", "name", "begin", "end")  # it was, and when
 
 def _with(op: Operation, does: Operation) -> Operation:
     """This operation's result, with the effect that the other operation states."""
-    return _copied(op, does, (*_WHICH, "outcome", "version", "rule", "shared", "gives_up"))
+    own = ("outcome", "version", "rule", "shared", "gives_up")
+    return msgspec.structs.replace(does, **_of(op, (*_WHICH, *own)))
 
 
-def _copied(op: Operation, to: Operation, names: Sequence[str], **others: Any) -> Operation:
-    return msgspec.structs.replace(to, **{name: getattr(op, name) for name in names}, **others)
+def _of(op: Operation, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(op, name) for name in names}
 
 
 def _aborting(op: Operation) -> Iterator[Operation]:
     """What a commit that aborts a job, as one of its own, tells of that job. [AB4]"""
     if op.outcome == "committed":
-        told = {name: getattr(op, name) for name in _WHICH} | {"job": op.gives_up}
-        yield Operation(**told, outcome="refused", rule="aborted", shared=True)
+        yield Operation(
+            **_of(op, _WHICH), outcome="refused", rule="aborted", job=op.gives_up, shared=True
+        )
 
 
 def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Operation:
@@ -281,7 +283,15 @@ def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Op
     if not told:
         return msgspec.structs.replace(does, begin=begin, outcome="unknown", version=None, rule="")
     first = min(told, key=lambda op: float("inf") if op.end is None else op.end)
-    return _copied(first, does, ("end", "outcome", "version", "rule"), begin=begin, gives_up="")
+    return msgspec.structs.replace(
+        does,
+        begin=begin,
+        end=first.end,
+        outcome=first.outcome,
+        version=first.version,
+        rule=first.rule,
+        gives_up="",
+    )
 
 
 def _is_final(op: Operation, group: Sequence[Operation]) -> bool:
@@ -362,10 +372,13 @@ class Running:
         constraints: Mapping[str, str] | None = None,
     ) -> None:
         """Record what a read returned."""
-        mappings = {"watermarks": watermarks, "constraints": constraints}
-        shown: dict[str, Any] = {name: each and {**each} for name, each in mappings.items()}
-        shown["items"] = None if items is None else tuple(items)
-        self.note(outcome="read", version=version, **shown)
+        self.note(
+            outcome="read",
+            version=version,
+            items=None if items is None else tuple(items),
+            watermarks=None if watermarks is None else dict(watermarks),
+            constraints=None if constraints is None else dict(constraints),
+        )
 
     def collected(self, version: int, fence: int) -> None:
         """Record what a gc reports: a version with its fence."""
