@@ -145,8 +145,9 @@ def _columns_of(
     def columns(path: str) -> pa.Schema:
         try:
             with ctx.store.open_input(path) as stream:
-                options = {"coerce_int96_timestamp_unit": "us"}
-                file = open_noted(stream, sizes[path], footers[path], **options)
+                file = open_noted(
+                    stream, sizes[path], footers[path], coerce_int96_timestamp_unit="us"
+                )
                 if not by_spark and (reason := _misread_layout(file)):
                     raise UsageError(f"{ctx.store.url}/{path} {reason}. {_REWRITE}")
                 return file.schema_arrow

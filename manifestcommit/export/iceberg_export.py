@@ -82,11 +82,21 @@ def type_json(kind: FieldType) -> Any:
         case StructType():
             return {"type": "struct", "fields": [_field_json(member) for member in kind.fields]}
         case ArrayType(element=each):
-            inner = {"element-required": False, "element": type_json(each.type)}
-            return {"type": "list", "element-id": each.id, **inner}
+            return {
+                "type": "list",
+                "element-id": each.id,
+                "element-required": False,
+                "element": type_json(each.type),
+            }
         case MapType(key=key, value=value):
-            inner = {"key-id": key.id, "key": type_json(key.type), "value-id": value.id}
-            return {"type": "map", **inner, "value-required": False, "value": type_json(value.type)}
+            return {
+                "type": "map",
+                "key-id": key.id,
+                "key": type_json(key.type),
+                "value-id": value.id,
+                "value-required": False,
+                "value": type_json(value.type),
+            }
         case _:
             parts = decimal_parts(kind)
             return f"decimal({parts[0]}, {parts[1]})" if parts else _TYPES[kind]
@@ -118,8 +128,14 @@ def spec_json(of: Shape) -> dict[str, Any]:
             name += "_"
         taken.add(name)
         kind = "identity" if transform is None else transform.iceberg
-        ids = {"source-id": field.id & MAX_FIELD_ID, "field-id": FIRST_PARTITION_ID + at}
-        found.append({"name": name, "transform": kind, **ids})
+        found.append(
+            {
+                "name": name,
+                "transform": kind,
+                "source-id": field.id & MAX_FIELD_ID,
+                "field-id": FIRST_PARTITION_ID + at,
+            }
+        )
     number = number_of(list(of.partition_by)) if of.partition_by else 0
     return {"spec-id": number, "fields": found}
 

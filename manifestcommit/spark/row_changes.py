@@ -166,9 +166,16 @@ class SparkRows:
         if isinstance(rule, SparkMatch):  # compares values as they are stored
             schema = unpadded(schema)
         constants = constants_in(entries, schema, change.snapshot.partition_by, url)
-        how: Any = {"columns": list(rule.columns), "name_column": path, "constants": constants}
-        how["storage_options"] = self._options
-        df = read_files(self._spark, url, files_in(entries), schema, **how)
+        df = read_files(
+            self._spark,
+            url,
+            files_in(entries),
+            schema,
+            columns=list(rule.columns),
+            name_column=path,
+            constants=constants,
+            storage_options=self._options,
+        )
         return rule.counts(df, path)  # type: ignore[no-any-return]  # a rule of this class
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Any) -> tuple[int, None]:
@@ -202,9 +209,15 @@ class SparkMatch:
         self._names = [free_name(f"key {at}", table) for at in range(len(self._keys))]
         both = Schema(fields=(*table.fields, *staged.plan.schema.fields))
         self._times, self._is_found = free_name("times", table), free_name("is found", both)
-        columns = arrow_of(table), arrow_of(staged.plan.schema)
-        names = self._keys, self._theirs, self._names
-        self._work = _Work(staged.rules, *columns, *names, self._is_found)
+        self._work = _Work(
+            staged.rules,
+            arrow_of(table),
+            arrow_of(staged.plan.schema),
+            self._keys,
+            self._theirs,
+            self._names,
+            self._is_found,
+        )
         self.columns = self._keys if staged.whole else self._work.columns(table)
         self._source_keys = self._source(self._theirs).select(
             *(_alias(key, name) for key, name in zip(self._theirs, self._names, strict=True))
@@ -340,8 +353,9 @@ class SparkMatch:
         """The source as it was written: these columns of it, or all, each value as stored."""
         files = [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows]
         url, schema = self._change.ctx.store.url, unpadded(self._staged.plan.schema)
-        how: Any = {"columns": columns, "storage_options": self._options}
-        return read_files(self._spark, url, files, schema, **how)
+        return read_files(
+            self._spark, url, files, schema, columns=columns, storage_options=self._options
+        )
 
 
 def _alias(name: str, other: str) -> Column:

@@ -121,9 +121,10 @@ class FilesReader(DataSourceReader):
             for name, value in zip(constants.columns, values, strict=False):
                 if name in types:
                     filled[name] = to_array([value], types[name])[0]
-            chosen = {"row_groups": portion.groups, "columns": portion.columns}
             try:
-                for batch in portion.file.iter_batches(_BATCH_ROWS, **chosen):
+                for batch in portion.file.iter_batches(
+                    _BATCH_ROWS, row_groups=portion.groups, columns=portion.columns
+                ):
                     yield fitted(batch, target, self.file_names, filled)
             except (pa.ArrowInvalid, OSError) as error:
                 if is_damage(error):
@@ -285,9 +286,14 @@ def read_files(
     open_store(root_url, given).check_files(path for path, _ in files)
     if not files and name_column is None:
         return spark.createDataFrame([], spark_schema(schema))
-    how: Any = {"constants": constants or Constants(), "name_column": name_column}
-    how["columns"] = tuple(columns) if columns else None
-    plan = ReadPlan(url=root_url, files=tuple(files), schema=schema, **how)
+    plan = ReadPlan(
+        url=root_url,
+        files=tuple(files),
+        schema=schema,
+        columns=tuple(columns) if columns else None,
+        constants=constants or Constants(),
+        name_column=name_column,
+    )
     own = [file for file in files if file[0] not in plan.constants.values]
     base = None if name_column else _native_base(spark, root_url, own, schema)
     options = _scan_options(schema, trust_footers)

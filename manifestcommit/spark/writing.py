@@ -286,8 +286,13 @@ def collect(
             touched |= by_content(of_partition(by, entry.partition) for entry in entries)
             manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
-    found: Any = {"entries": tuple(entries), "manifests": tuple(manifests), "intake": intake}
-    return NewFiles(**found, touched=tuple(touched.values()), tasks=len(there))
+    return NewFiles(
+        entries=tuple(entries),
+        manifests=tuple(manifests),
+        touched=tuple(touched.values()),
+        tasks=len(there),
+        intake=intake,
+    )
 
 
 def _lost(what: str, work: str = "job") -> StoreError:
@@ -339,8 +344,13 @@ def write_recoverable(
     work = recovery.work(plan, tasks=rdd.getNumPartitions(), same=same)
     done = work.finished(open_store(plan.url, options))
     missing = [task for task in range(work.tasks) if task not in done]
-    counts = (len(done), work.tasks, plan.job, len(missing))
-    LOG.info("adopted %d of %d tasks of job %s; computing %d", *counts)
+    LOG.info(
+        "adopted %d of %d tasks of job %s; computing %d",
+        len(done),
+        work.tasks,
+        plan.job,
+        len(missing),
+    )
     messages = [_message(finished) for finished in done.values()]
     if missing:
         finish = functools.partial(_finish, work, options)

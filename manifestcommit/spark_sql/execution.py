@@ -231,8 +231,12 @@ class Reads:
         columns, where = _needed(need, snapshot.schema)
         key = (table.url, snapshot.version, columns, where)
         if key not in self._frames:
-            which: Any = {"version": snapshot.version, "columns": columns and [*columns]}
-            df = table.read(**which, filter=where, spark=self._spark)
+            df = table.read(
+                version=snapshot.version,
+                columns=None if columns is None else [*columns],
+                filter=where,
+                spark=self._spark,
+            )
             self._frames[key] = (f"t{len(self._frames)}", df)
             self._marks.add(mark_of(snapshot.table_id, table.url, snapshot.version))
         words = "{" + self._frames[key][0] + "}"
@@ -315,8 +319,13 @@ class Execution:
         check_has_columns(schema, place.table().url)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
         if statement.replaced is not None:
-            how: Any = {"merge_schema": statement.evolves, "spark": self._spark, **self._declared}
-            return self._noted(place).overwrite_where(df, statement.replaced, **how)
+            return self._noted(place).overwrite_where(
+                df,
+                statement.replaced,
+                merge_schema=statement.evolves,
+                spark=self._spark,
+                **self._declared,
+            )
         options: dict[str, Any] = {"merge_schema": True} if statement.evolves else {}
         if statement.overwrite:
             mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))

@@ -644,9 +644,15 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         raise scanner.refusal("BY NAME takes no list of columns")
     if evolves and not by_name:
         raise scanner.refusal("WITH SCHEMA EVOLUTION needs BY NAME")
-    how: Any = {"overwrite": overwrite, "by_name": by_name, "evolves": evolves}
-    which: Any = {"columns": tuple(columns), "replaced": replaced}
-    return Insert(target=target, query=query, **how, **which)
+    return Insert(
+        target=target,
+        query=query,
+        overwrite=overwrite,
+        columns=tuple(columns),
+        by_name=by_name,
+        evolves=evolves,
+        replaced=replaced,
+    )
 
 
 def _delete(scanner: Scanner) -> Statement:

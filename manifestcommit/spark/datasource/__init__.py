@@ -465,9 +465,13 @@ class ManifestCommitDataSource(StoreSource):
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} choose a version each; give one of them")
         head = ctx.open()
-        choice: dict[str, Any] = {"as_of": given.get("asOf"), "tag": given.get("tag")}
-        choice["version"] = _integer("version", given.get("version"))
-        version = choose_version(ctx.store, head, **choice)
+        version = choose_version(
+            ctx.store,
+            head,
+            version=_integer("version", given.get("version")),
+            as_of=given.get("asOf"),
+            tag=given.get("tag"),
+        )
         return head if version is None else read_version(ctx.store, head, version)
 
     def _choosing(self) -> dict[str, str]:
@@ -516,9 +520,11 @@ def begin_write(
     if job.already_committed:
         job.commit()
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    how = _layout_options(options)
-    how["replace_schema"] = _flag("replaceSchema", options.get("replaceSchema"))
-    plan = job.plan_write(from_spark(struct.jsonValue()), **how)
+    plan = job.plan_write(
+        from_spark(struct.jsonValue()),
+        replace_schema=_flag("replaceSchema", options.get("replaceSchema")),
+        **_layout_options(options),
+    )
     takes_all = overwrite and chosen is None
     return TableWriter(job, plan, takes_all=takes_all, storage_options=storage_options)
 
