@@ -231,18 +231,30 @@ def _print_fitted(names: Sequence[str], rows: Rows, *, header: bool, spare: Sequ
     fixed = [number or most <= _SHORT for number, most in zip(right, natural, strict=True)]
     least = [most if is_fixed else _LEAST for most, is_fixed in zip(natural, fixed, strict=True)]
     kept = _kept(names, least, spare, width)
-    bare: Any = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    table = Table(box=box.SIMPLE_HEAD, show_header=header, header_style="bold", **bare)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_header=header,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
     for i in kept:
-        side: Any = "right" if right[i] else "left"
-        room: Any = {"no_wrap": fixed[i], "min_width": least[i], "overflow": "fold"}
-        table.add_column(Text(visible(names[i])), justify=side, **room)
+        table.add_column(
+            Text(visible(names[i])),
+            justify="right" if right[i] else "left",
+            no_wrap=fixed[i],
+            min_width=least[i],
+            overflow="fold",
+        )
     for line in cells:
         styles = [_STYLES.get(line[i], "") if names[i] in _STATES else "" for i in kept]
         table.add_row(*(Text(line[i], style) for i, style in zip(kept, styles, strict=True)))
     # with a height, too: Rich takes a terminal that is called dumb for 80 columns otherwise
-    how: Any = {"width": width, "height": _HEIGHT, "highlight": False}
-    Console(file=sys.stdout, markup=False, emoji=False, **how).print(table)
+    console = Console(
+        file=sys.stdout, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
+    )
+    console.print(table)
     if left := [name for i, name in enumerate(names) if i not in kept]:
         what = f"{', '.join(left)} {'has' if len(left) == 1 else 'have'} no room"
         print(f"{what}: use a wider terminal, or --format csv", file=sys.stderr)
@@ -298,9 +310,16 @@ class _LiveLine:
         columns += [BarColumn(bar_width=12)] if self._total else []
         width = columns_of(sys.stderr)
         console = Console(file=sys.stderr, width=width, height=_HEIGHT, highlight=False)
-        calm: Any = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
-        calm |= {"expand": True, "transient": not self._stays}
-        line = Progress(*columns, done, console=console, **calm)
+        line = Progress(
+            *columns,
+            done,
+            console=console,
+            auto_refresh=False,
+            expand=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            transient=not self._stays,
+        )
         line.add_task(visible(self._what), total=self._total, done="")
         line.start()
         return line

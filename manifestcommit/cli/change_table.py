@@ -284,12 +284,16 @@ def _effects(head: Head, back: Rollback) -> dict[str, Any]:
     before, after, taken = head.snapshot.watermarks, back.target.watermarks, back.taken
     both = [(name, before.get(name), after.get(name)) for name in sorted(before | after)]
     moved = {name: {"from": was, "to": now} for name, was, now in both if was != now}
-    restored = back.target.version
-    document: dict[str, Any] = {"restored": restored, "versions_undone": head.version - restored}
-    document |= _of(back.given, "files", "rows", "bytes")
-    document |= {"removed_files": taken.files, "removed_rows": taken.rows}
-    document |= {"removed_bytes": taken.bytes, "dropped_keys": sorted(back.dropped)}
-    return {**document, "watermarks": moved}
+    return {
+        "restored": back.target.version,
+        "versions_undone": head.version - back.target.version,
+        **_of(back.given, "files", "rows", "bytes"),
+        "removed_files": taken.files,
+        "removed_rows": taken.rows,
+        "removed_bytes": taken.bytes,
+        "dropped_keys": sorted(back.dropped),
+        "watermarks": moved,
+    }
 
 
 def _plan_together(options: Options, targets: Mapping[str, int | str]) -> Plan:
@@ -339,9 +343,12 @@ def _rollback_together(options: Options) -> None:
     targets = _targets(options)
     tables = [table_of(options, path) for path in targets]
     confirm(options, lambda: _plan_together(options, targets), *tables)
-    given = storage_options_of(options.storage_options)
-    how: Any = {"reason": options.reason, **note_of(options), "storage_options": given}
-    outcome = rollback_together(targets, **how)
+    outcome = rollback_together(
+        targets,
+        reason=options.reason,
+        **note_of(options),
+        storage_options=storage_options_of(options.storage_options),
+    )
     made = zip(tables, outcome.outcomes.values(), strict=True)
     restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
     more = "nothing was deleted; the same for the versions before these undoes it"
@@ -383,8 +390,12 @@ def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
     commits = table.snapshot(outcome.version).commits
     done = next(each for each in commits if each.job == outcome.job_id)
     names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")
-    document = {"version": outcome.version, "restored": done.restored, **_of(done.summary, *names)}
-    return {**document, "dropped_keys": outcome.dropped_keys}
+    return {
+        "version": outcome.version,
+        "restored": done.restored,
+        **_of(done.summary, *names),
+        "dropped_keys": outcome.dropped_keys,
+    }
 
 
 @command(

@@ -140,6 +140,7 @@ def _clone(options: Options) -> None:
     from ..catalog.clone import clone  # late: `--help` needs no pyarrow
 
     with Steps() as steps:
-        how = {"dry_run": options.dry_run, "progress": steps, **_stores(options)}
-        done = clone(options.path, options.to, **how)
+        done = clone(
+            options.path, options.to, dry_run=options.dry_run, progress=steps, **_stores(options)
+        )
     show(options, msgspec.to_builtins(done))

@@ -201,8 +201,10 @@ def _plan(options: Options, table: Table) -> Plan:
     """
 )
 def _adopt(options: Options) -> None:
-    how = {"from_": options.from_, "rewrite": options.rewrite}
-    found = table_of(options).adopt(partition_by=names_in(options.partition_by), **how)
+    names = names_in(options.partition_by)
+    found = table_of(options).adopt(
+        partition_by=names, from_=options.from_, rewrite=options.rewrite
+    )
     more = "it was adopted before: there is nothing to do" if found.already_adopted else ""
     show(options, msgspec.to_builtins(found), more=more)
 

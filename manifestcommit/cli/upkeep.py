@@ -34,13 +34,18 @@ def _maintain(options: Options) -> int:
     from ..runtime.validation import parse_age  # late: `--help` needs no pyarrow
     from ..upkeep import maintain
 
-    how = {"max_time": options.max_time, **note_of(options)}
-    how["storage_options"] = storage_options_of(options.storage_options)
-    how |= {} if options.max_bytes is None else {"max_bytes": options.max_bytes}
     wait_s = None if options.every is None else parse_age(options.every, "every")
     while True:
         with Steps() as steps:
-            found = maintain(options.path, dry_run=options.dry_run, progress=steps, **how)
+            found = maintain(
+                options.path,
+                max_time=options.max_time,
+                dry_run=options.dry_run,
+                progress=steps,
+                storage_options=storage_options_of(options.storage_options),
+                **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
+                **note_of(options),
+            )
         status = print_upkeep(options, found)
         if wait_s is None:
             return status

@@ -310,8 +310,13 @@ def environment(folder: Path) -> Any:
     except ModuleNotFoundError as error:
         needed = "a report needs Jinja2, which is not installed; nothing was read"
         raise UsageError(f"{needed}. {install('report')}") from error
-    how: Any = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    made = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, **how)
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters.update(size=size_text, age=age, time=time_text, counted=counted, kind=kind_of)
     made.filters["short"] = lambda value, limit=48: cut(value, limit)
     made.globals.update(share=share, kind_names=KIND_NAMES)
