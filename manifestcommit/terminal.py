@@ -97,7 +97,9 @@ def plain_text(value: Any) -> str:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document on standard output, by the standard's rules."""
     text = json.dumps(_jsonable(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    shown = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    shown = (
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    )
     print("".join(shown))
 
 

@@ -76,7 +76,7 @@ def _print_document(options: Options, document: Mapping[str, Any]) -> None:
 
 def _print_rows(options: Options, rows: Rows, nothing: str = "") -> None:
     there = dict.fromkeys(name for row in rows for name in row if not _is_empty(row[name]))
-    names = [name for name in dict.fromkeys(n for row in rows for n in row) if name in there]
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name in there]
     names = [name for name in names if name != "summary"]
     cells = [[_cell(options, name, row.get(name)) for name in names] for row in rows]
     print_table(list(map(_title, names)), cells, nothing, spare=_SPARE)

@@ -240,11 +240,11 @@ def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
         case And(args=args):
             parts = [_outcomes(arg, files) for arg in args]
             true = reduce(pc.and_, (part.true for part in parts), files.all(True))
-            return _Outcomes(true, reduce(pc.or_, (p.false for p in parts), files.all(False)))
+            return _Outcomes(true, reduce(pc.or_, (part.false for part in parts), files.all(False)))
         case Or(args=args):
             parts = [_outcomes(arg, files) for arg in args]
             true = reduce(pc.or_, (part.true for part in parts), files.all(False))
-            return _Outcomes(true, reduce(pc.and_, (p.false for p in parts), files.all(True)))
+            return _Outcomes(true, reduce(pc.and_, (part.false for part in parts), files.all(True)))
         case Not(arg=arg):
             inner = _outcomes(arg, files)
             return _Outcomes(inner.false, inner.true)
@@ -663,8 +663,9 @@ def partitions_of_keys(
     """The partitions that may hold a key of these files. table_by: the table's. [CF16]"""
     ids = {field.id for field in keys.fields}
     told = [each for each in table_by if each & MAX_FIELD_ID in ids and each in partition_by]
-    of = [dict(zip(partition_by, entry.partition, strict=True)) for entry in files if entry.rows]
-    rows = [{field_id: each[field_id] for field_id in told} for each in of]
+    partitions = (entry.partition for entry in files if entry.rows)
+    known = [dict(zip(partition_by, partition, strict=True)) for partition in partitions]
+    rows = [{field_id: each[field_id] for field_id in told} for each in known]
     nulls = [each for each in told if each & MAX_FIELD_ID not in keys.null_safe]  # equal nothing
     return dedupe(row for row in rows if all(row[id] is not None for id in nulls))
 

@@ -785,9 +785,13 @@ def _check_partitions(
 
 def _inputs(table: Schema, source: Schema) -> pa.Schema:
     """The columns of a row that clauses see."""
-    sides = [("target", table), ("source", source)]
-    each = ((side, arrow_schema(of, physical=False, ids=False)) for side, of in sides)
-    return pa.schema([f.with_name(f"{side}.{f.name}") for side, columns in each for f in columns])
+    return pa.schema(
+        [
+            field.with_name(f"{side}.{field.name}")
+            for side, columns in (("target", table), ("source", source))
+            for field in arrow_schema(columns, physical=False, ids=False)
+        ]
+    )
 
 
 def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:

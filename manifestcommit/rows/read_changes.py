@@ -385,8 +385,9 @@ def _change(
 
 def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
     """The entries, with no more than is needed to read their files."""
-    names = {"path", "rows", "bytes", "digest", "footer"}
-    wanted = [n for n in entries.column_names if n in names or n.startswith("partition.")]
+    needed = {"path", "rows", "bytes", "digest", "footer"}
+    names = entries.column_names
+    wanted = [name for name in names if name in needed or name.startswith("partition.")]
     return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
 
 

@@ -345,7 +345,11 @@ class SparkMatch:
         columns = (map(F.col, map(quoted, side)) for side in (names, others))
         pairs = zip(*columns, self._safe, strict=True)
         found: Column = reduce(
-            and_, (a.eqNullSafe(b) if is_safe else a == b for a, b, is_safe in pairs)
+            and_,
+            (
+                mine.eqNullSafe(other) if is_safe else mine == other
+                for mine, other, is_safe in pairs
+            ),
         )
         return found
 

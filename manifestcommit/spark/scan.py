@@ -357,10 +357,13 @@ def _scan(
 
 def _named(df: DataFrame, schema: Schema) -> DataFrame:
     """The table's columns, in its order and under its names."""
-    metadata = [shown.metadata for shown in spark_schema(schema).fields]
-    pairs = zip(schema.fields, metadata, strict=True)
-    named = (F.col(quoted(each.file_name)).alias(each.name, metadata=of) for each, of in pairs)
-    return df.select(*named)
+    named = zip(schema.fields, spark_schema(schema).fields, strict=True)
+    return df.select(
+        *(
+            F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata)
+            for field, shown in named
+        )
+    )
 
 
 def _partitioned(

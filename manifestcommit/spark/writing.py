@@ -164,7 +164,7 @@ def _spread(df: DataFrame, filler: str, share: int) -> DataFrame:
     numbers = F.when(size >= share, F.sequence(F.lit(0), (size / share).cast("int")))
     numbered = df.toDF(*names).select("*", F.explode_outer(numbers).alias("n"))
     is_filler = F.when(F.col("n") > 0, F.lit(None))
-    columns = [is_filler.otherwise(F.col(n)) if n in long else F.col(n) for n in names]
+    columns = [is_filler.otherwise(F.col(name)) if name in long else F.col(name) for name in names]
     return numbered.select(
         *(column.alias(field.name) for column, field in zip(columns, fields, strict=True)),
         F.col("n").alias(filler),
@@ -451,9 +451,14 @@ def _finish(work: TaskCheckpoints, options: StorageOptions, rows: Iterable[Any])
 
 
 def _message(finished: FinishedTask) -> TaskMessage:
-    of, intake = finished, intake_of(finished)
-    written = TaskWritten(task=of.task, entries=of.entries, manifests=of.manifests, intake=intake)
-    return packed(written)
+    return packed(
+        TaskWritten(
+            task=finished.task,
+            entries=finished.entries,
+            manifests=finished.manifests,
+            intake=intake_of(finished),
+        )
+    )
 
 
 @contextlib.contextmanager
