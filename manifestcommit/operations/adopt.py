@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -79,24 +80,16 @@ from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from ..store.base import split_url
 
-# Finds the data files of a folder that is not a table yet, and folders that belong to tables of
-# other formats. [AF2] [LY6]
-
 Pass = Callable[[str, str], None]  # called with a skipped file and the reason
 SINK_LOG = "_spark_metadata"
 _PORTION_BYTES = 1 << 20
-# of a log file: a path of 4,096 bytes takes 12,288 if every byte is escaped
-_LINE_BYTES = 64 * 1024
+_LINE_BYTES = 64 << 10  # a path of 4,096 bytes takes 12,288 if every byte is escaped
 
 
 def data_files(store: Store, pass_over: Pass) -> Iterator[ObjectInfo]:
-    """Yield every data file of the folder, in the order of names; files that readers of folders
-    skip are skipped here. [AF2]
-
-    NotATableError if the folder, or one inside it, is a table of this or another format: its log
-    decides which files are live, not the folder. If Spark's streaming sink wrote the folder,
-    exactly the files in its log are returned.
-    """
+    """Yield every data file of the folder, in the order of names, but what readers of folders skip;
+    if Spark's streaming sink wrote it, exactly the files in its log. NotATableError if the folder,
+    or one inside it, is a table: its log decides which files are live, not the folder. [AF2]"""
     check_not_inside(store)
     _check_not_of_other_format(store)
     listed = _sink_files(store)
@@ -115,9 +108,8 @@ def data_files(store: Store, pass_over: Pass) -> Iterator[ObjectInfo]:
         try:
             check_path(name)
         except UnsafePathError as error:
-            raise UsageError(
-                f"{store.url}: {error}. Nothing was adopted; rename the file."
-            ) from None
+            what = f"{store.url}: {error}. Nothing was adopted; rename the file."
+            raise UsageError(what) from None
         yield info
     if listed:
         raise UsageError(
@@ -141,10 +133,8 @@ def _reason_to_pass(name: str) -> str | None:
 def _refuse_other_format(store: Store, name: str) -> None:
     inner, _, rest = name.partition(f"/{object_names.VERSIONS}")
     if rest and object_names.parse_version(object_names.VERSIONS + rest) is not None:
-        raise NotATableError(
-            f"{store.url} has a table inside it, at {inner!r}; tables do not nest. Nothing "
-            "was adopted."
-        )
+        what = f"has a table inside it, at {inner!r}; tables do not nest. Nothing was adopted."
+        raise NotATableError(f"{store.url} {what}")
     parts = name.split("/")
     if (other := format_of(name)) is not None:
         raise _other_format(store, other)
@@ -181,19 +171,14 @@ def _check_not_of_other_format(store: Store) -> None:
 
 def _sink_files(store: Store) -> set[str] | None:
     """The names in the log of Spark's streaming sink; None: there is none. [AF2]"""
-    batches = [info.name.rpartition("/")[2] for info in store.list(f"{SINK_LOG}/")]
-    whole = {
-        int(text.removesuffix(".compact"))
-        for text in batches
-        if re.fullmatch(r"\d+\.compact", text, re.ASCII)
-    }
-    single = {int(text) for text in batches if re.fullmatch(r"\d+", text, re.ASCII)}
-    if not whole and not single:
+    names = [info.name.rpartition("/")[2] for info in store.list(f"{SINK_LOG}/")]
+    found = [re.fullmatch(r"(\d+)(\.compact)?", name, re.ASCII) for name in names]
+    batches = [(int(each[1]), bool(each[2])) for each in found if each is not None]
+    if not batches:
         return None
-    first = max(whole, default=-1)
-    last = max(single | whole)
-    files: set[str] = set()
-    for batch in range(max(first, 0), last + 1):
+    first = max((batch for batch, is_whole in batches if is_whole), default=-1)
+    files = set[str]()
+    for batch in range(max(first, 0), max(batches)[0] + 1):
         name = f"{SINK_LOG}/{batch}.compact" if batch == first else f"{SINK_LOG}/{batch}"
         try:
             with store.open_input(name) as stream:
@@ -208,8 +193,7 @@ def _sink_files(store: Store) -> set[str] | None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    """The lines of a log file, with one portion in memory: the log of a long query is large.
-    ValueError if a line has no end. [OB4]"""
+    """The lines of a log file, a portion at a time; ValueError if one has no end. [OB4]"""
     rest = b""
     while portion := stream.read(_PORTION_BYTES):
         *lines, rest = (rest + portion).split(b"\n")
@@ -236,25 +220,18 @@ def _apply_batch(store: Store, lines: Iterator[str], files: set[str]) -> None:
 
 def _name_below(store: Store, path: str) -> str:
     """A path as Spark writes it, a URI, as a name relative to the table path."""
-    scheme, rest = split_url(
-        unquote(path) if "://" in path else "file://" + unquote(path).removeprefix("file:")
-    )
-    below = f"{scheme}://{rest}".removeprefix(f"{store.url}/")
-    if below == f"{scheme}://{rest}":
+    plain = unquote(path)
+    scheme, rest = split_url(plain if "://" in path else "file://" + plain.removeprefix("file:"))
+    whole, root = f"{scheme}://{rest}", f"{store.url}/"
+    if not whole.startswith(root):
         raise ValueError(f"it lists {shown(path)}, which is not below the folder: was it moved?")
-    return below
-
-
-# A list of inspected files on the way into manifests: kept in a temporary file, so that memory
-# does not grow with their number.
+    return whole.removeprefix(root)
 
 
 class SpilledFileList:
-    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals;
-    rewritten: how many of them are not listed themselves, with rewritten_bytes.
-
-    group: files in memory at a time, and in one manifest.
-    """
+    """Files in the order of addition, in groups of one manifest, of which one is in memory at a
+    time. files, rows, bytes: totals; rewritten: how many of them are not listed themselves, with
+    rewritten_bytes."""
 
     def __init__(self, group: int) -> None:
         self._group = group
@@ -305,6 +282,15 @@ _THREADS = 16
 _AHEAD = 64  # files that are being read, or wait for an earlier one
 _NAMED = 10  # files that an error names
 _SKIPS_KEPT = 100
+_SOME_UNREADABLE = (
+    "a table's folder holds Parquet files only. Move these away, or give them a name that begins "
+    "with _. "
+)
+_NONE_READABLE = (
+    "there is no Parquet file among those that were looked at, and adopting takes no other. Read "
+    "these files with their own reader, and write the rows to a new table with "
+    "manifestcommit.write. "
+)
 
 Progress = Callable[[int, int], None]  # called with rows and bytes so far
 
@@ -393,13 +379,11 @@ def adopt(
     rewrite: bool = False,
 ) -> Adoption:
     """Make a table of the Parquet files in a folder with one commit; no file is moved, changed or
-    deleted. [AF2]
+    deleted, and an unfit one is an error before there is a table. A crash leaves no table, or one
+    that the next call completes. [AF2]
 
-    partition_by: the partition columns, by default those of the folders; source: whose files to
-    adopt instead of all [AF4]; rewrite: write the rows of files that cannot be listed as they are
-    into new ones, instead of refusing them. A crash leaves no table, or one that the next call
-    completes; after the commit, the call is idempotent. Every unfit file raises an error before a
-    table is created.
+    partition_by: by default the columns of the folders; source: whose files to adopt instead of all
+    [AF4]; rewrite: write the rows of files that cannot be listed as they are into new ones.
     """
     for _ in range(STARTS):
         head, record = _open(ctx)
@@ -476,51 +460,34 @@ class _Pending:
         gathered: SpilledFileList,
         rewrite: bool,
     ) -> None:
-        self._ctx = ctx
-        self._head = head
-        self._rewrite = rewrite
+        self._ctx, self._head, self._gathered, self._rewrite = ctx, head, gathered, rewrite
         self._names = None if partition_by is None else tuple(partition_by)
-        self._gathered = gathered
-        # folder column -> the type of its values so far
-        self._kinds: dict[str, str | None] = {}
+        self._kinds: dict[str, str | None] = {}  # folder column -> the type of its values so far
         self._first: str | None = None  # the file whose folders all others must match
         self._skipped: list[SkippedFile] = []
         self._skipped_files = 0
         self._properties: dict[str, str | None] = {}  # of a table that is adopted
         self._constraints: Mapping[str, str] = {}
-        known = head.snapshot.schema if head is not None else None
+        known = None if head is None else head.snapshot.schema
         self._columns = Columns(ctx.new_field_id, known, nanoseconds=rewrite)
         self._union = Union(known)
         self._by: tuple[int, ...] = ()
         self._written: tuple[Entry, ...] = ()  # new files with the rows of those that are rewritten
-
-    # --- Inspecting the files ---------------------------------------------------------------------
 
     def gather(self, progress: Progress | None) -> None:
         """Inspect all files of the folder, by name; errors name the unfit one. Writes nothing."""
         unreadable: list[str] = []
         for _, gathered in prefetch(self._read, self._candidates(), threads=_THREADS, limit=_AHEAD):
             try:
-                schema, facts = gathered.result()
+                self._take(*gathered.result())
             except UnreadableFileError as error:
                 unreadable.append(str(error))
                 if len(unreadable) == _NAMED:
                     break
-                continue
-            self._take(schema, facts)
-            if progress is not None:
-                progress(self._gathered.rows, self._gathered.bytes)
+            else:
+                self._say(progress)
         if unreadable:
-            what = (
-                "a table's folder holds Parquet files only. Move these away, or give them a name "
-                "that begins with _. "
-            )
-            if not self._gathered.files:
-                what = (
-                    "there is no Parquet file among those that were looked at, and adopting "
-                    "takes no other. Read these files with their "
-                    "own reader, and write the rows to a new table with manifestcommit.write. "
-                )
+            what = _NONE_READABLE if not self._gathered.files else _SOME_UNREADABLE
             raise UsageError(f"Nothing was adopted: {what}{'; '.join(unreadable)}")
         if not self._gathered.files:
             raise NotATableError(
@@ -528,6 +495,10 @@ class _Pending:
                 "files is made by create_table."
             )
         self._settle()
+
+    def _say(self, progress: Progress | None) -> None:
+        if progress is not None:
+            progress(self._gathered.rows, self._gathered.bytes)
 
     def _candidates(self) -> Iterator[ObjectInfo]:
         own = self._head.snapshot.table_id if self._head is not None else None
@@ -586,34 +557,29 @@ class _Pending:
         schema, names = self._union.schema, self._names or ()
         assert schema is not None
         there = {field.name for field in schema.fields}
-        missing = [name for name in names if name not in there]
-        added = (
-            Field(
-                id=self._columns.id_of((name,)), name=name, type=self._kinds.get(name) or "string"
-            )
-            for name in missing
-        )
+        kinds = {name: self._kinds.get(name) or "string" for name in names if name not in there}
+        added = [
+            Field(id=self._columns.id_of((name,)), name=name, type=kind)
+            for name, kind in kinds.items()
+        ]
         after = Union(schema)
         after.take(Schema(fields=(*schema.fields, *added)), "the folders")
         assert after.schema is not None
         check_schema(after.schema)
-        self._schema = after.schema
-        self._by = check_partition_by(self._schema, names)
-        head = self._head
-        if head is not None and head.snapshot.partition_by != self._by:
-            before = ", ".join(spelled(head.snapshot.schema, head.snapshot.partition_by))
+        self._schema, self._by = after.schema, check_partition_by(after.schema, names)
+        known = None if self._head is None else self._head.snapshot
+        if known is not None and known.partition_by != self._by:
+            before = ", ".join(spelled(known.schema, known.partition_by))
             raise UsageError(
                 f"{self._ctx.store.url}: an earlier call began to adopt this folder as a table "
-                f"that is partitioned by {before or 'nothing'}; say the "
-                "same now. Nothing was adopted."
+                f"that is partitioned by {before or 'nothing'}; say the same now. Nothing was "
+                "adopted."
             )
 
     def _mismatch(self, path: str, column: str, what: str) -> SchemaMismatchError:
         return SchemaMismatchError(
             f"{self._ctx.store.url}/{path}: column {column!r} {what}. Nothing was adopted."
         )
-
-    # --- Registering them -------------------------------------------------------------------------
 
     def commit(self) -> Outcome | None:
         """The outcome; None: the table has changed, start again. [CM1]"""
@@ -632,8 +598,7 @@ class _Pending:
                 return None
         job = self._ctx.new_job(head)
         self._written = self._rewritten(head, job) if self._gathered.rewritten else ()
-        overwrite: Overwrite | None = None
-        references: tuple[ManifestRef, ...] = ()
+        overwrite, references = None, tuple[ManifestRef, ...]()
         if head.snapshot.totals.files:
             entries = self._unlisted(head, job)
         else:
@@ -657,18 +622,16 @@ class _Pending:
 
     def result(self, version: int) -> Adoption:
         """The result for the caller."""
-        gathered = self._gathered
+        totals = {name: getattr(self._gathered, name) for name in ("files", "rows", "bytes")}
         return Adoption(
             url=self._ctx.store.url,
             version=version,
             already_adopted=False,
-            files=gathered.files,
-            rows=gathered.rows,
-            bytes=gathered.bytes,
+            **totals,
             partition_by=self._names or (),
             skipped=tuple(self._skipped),
             skipped_files=self._skipped_files,
-            rewritten_files=gathered.rewritten,
+            rewritten_files=self._gathered.rewritten,
         )
 
     def _change(
@@ -713,40 +676,26 @@ class _Pending:
             entries = tuple(self._entry(file, job) for file in files if not file.rewrite)
             if len(files) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
-            references.append(
-                put_manifest(self._ctx.store, entries, shape, job=job, env=self._ctx.env)
-            )
+            made = put_manifest(self._ctx.store, entries, shape, job=job, env=self._ctx.env)
+            references.append(made)
         return (), tuple(references)
 
     def _unlisted(self, head: Head, job: str) -> tuple[Entry, ...]:
         """All entries whose files the table does not list, as other jobs wrote to it first."""
-        listed = set(
-            entries_table(self._ctx, head.snapshot, in_order=False).column("path").to_pylist()
-        )
-        return tuple(
-            self._entry(file, job)
-            for files in self._gathered
-            for file in files
-            if file.path not in listed and not file.rewrite
-        )
+        entries = entries_table(self._ctx, head.snapshot, in_order=False)
+        listed, files = set(entries.column("path").to_pylist()), chain.from_iterable(self._gathered)
+        unlisted = (each for each in files if each.path not in listed and not each.rewrite)
+        return tuple(self._entry(each, job) for each in unlisted)
 
     def _rewritten(self, head: Head, job: str) -> tuple[Entry, ...]:
-        """The entries of new files with the rows of those that are rewritten; no entry counts
-        before the commit. [AF2] [DF1]"""
-        plan = plan_for(
-            head.snapshot,
-            url=self._ctx.store.url,
-            job=job,
-            schema=self._schema,
-            partition_by=self._by,
-        )
+        """The entries of new files with the rows of those that are rewritten. [AF2] [DF1]"""
+        url, schema, by = self._ctx.store.url, self._schema, self._by
+        plan = plan_for(head.snapshot, url=url, job=job, schema=schema, partition_by=by)
         attempt = self._ctx.env.randomness(8).hex()
         with DataFileWriter(self._ctx.store, plan, task=0, attempt=attempt) as writer:
-            for files in self._gathered:
-                for file in files:
-                    if file.rewrite:
-                        for batch in self._rows(file.path):
-                            writer.write(self._with_partition(file, batch))
+            for file in chain.from_iterable(self._gathered):
+                for batch in self._rows(file.path) if file.rewrite else ():
+                    writer.write(self._with_partition(file, batch))
             return writer.close()
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
@@ -764,9 +713,7 @@ class _Pending:
 
     def _entry(self, file: FileFacts, job: str) -> Entry:
         tracked = {leaf.id for leaf in leaves(self._schema)[:DEFAULT_BOUNDS_COLUMNS]}
-        columns = {
-            field_id: stats for field_id, stats in file.columns.items() if field_id in tracked
-        }
+        columns = {id: stats for id, stats in file.columns.items() if id in tracked}
         return Entry(
             path=file.path,
             partition=self._partition(file),
@@ -778,10 +725,8 @@ class _Pending:
         )
 
     def _check_partitions(self) -> None:
-        if self._by:
-            for files in self._gathered:
-                for file in files:
-                    self._partition(file)
+        for file in chain.from_iterable(self._gathered) if self._by else ():
+            self._partition(file)
 
     def _partition(self, file: FileFacts) -> tuple[WireValue, ...]:
         """The partition columns' values, from file or folders, which must agree. [AF2]"""
@@ -791,20 +736,16 @@ class _Pending:
         if name in file.inside:
             value = file.inside[name]
             if field_id <= MAX_FIELD_ID and not agrees(self._schema, field_id, file.folders, value):
-                raise self._mismatch(
-                    file.path,
-                    name,
-                    f"holds {value!r} where its folder says {file.folders[name]!r}",
-                )
+                what = f"holds {value!r} where its folder says {file.folders[name]!r}"
+                raise self._mismatch(file.path, name, what)
             return value
         if name not in file.folders or field_id > MAX_FIELD_ID:
             return None  # anything is true of a file without rows
         try:
             return parse(self._schema, field_id, file.folders[name])
         except UsageError as error:
-            raise self._mismatch(
-                file.path, name, f"cannot have what its folder says: {error}"
-            ) from error
+            what = f"cannot have what its folder says: {error}"
+            raise self._mismatch(file.path, name, what) from error
 
 
 def _check_is_column(name: str) -> None:
@@ -837,12 +778,10 @@ class _Listed(_Pending):
         """Inspect every listed file; errors name the unfit file. Nothing is written."""
         check_not_inside(self._ctx.store)
         self._schema, self._by = self._listed.schema, self._listed.partition_by
-        for _, inspected in prefetch(
-            self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
-        ):
+        files = self._listed.files
+        for _, inspected in prefetch(self._inspect, files, threads=_THREADS, limit=_AHEAD):
             self._gathered.add(inspected.result())
-            if progress is not None:
-                progress(self._gathered.rows, self._gathered.bytes)
+            self._say(progress)
         retired = tuple(sorted(self._unknown))
         self._schema = msgspec.structs.replace(self._schema, retired=retired)
         check_schema(self._schema)

@@ -78,13 +78,11 @@ def create(
     exist_ok: bool = False,
     constraints: Mapping[str, str] | None = None,
 ) -> Head:
-    """Create a table with this schema, or return an existing one with the same columns. [CM13]
-
-    exist_ok: whether an existing one may have more columns, and wider ones; sources: where each of
-    them begins, so that no later range can be committed first [WM7]; rank: its place among the
-    tables of a joint commit, None: 0, or what an existing one has [MT2]; constraints: name ->
-    condition, which an existing one has to have, too. [CK1]
-    """
+    """Create a table with this schema, or return an existing one with the same columns. exist_ok:
+    it may have more columns, and wider ones; sources: where each of them begins, so that no later
+    range can be committed first [WM7]; rank: its place among the tables of a joint commit, None: 0,
+    or what an existing one has [MT2]; constraints: name -> condition, which an existing one has to
+    have, too. [CM13] [CK1]"""
     _check_properties(ctx, properties, schema, None, partition_by)
     origins = origins_of(sources)
     head = open_or_free(ctx)
@@ -134,8 +132,7 @@ def _declare(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> 
     change = Write(job=job, birth=head.version, operation="append", advances=advances)
     committed_or_raise(commit(ctx, head, change), ctx.store.url)
     head = ctx.open()
-    # Another job may have been faster and have reached exactly this position: its record then says
-    # where the source begins.
+    # another job may have been faster and have reached exactly this position
     _check_origins(ctx, head, origins)
     return head
 
@@ -143,27 +140,22 @@ def _declare(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> 
 def _check_origins(ctx: TableContext, head: Head, origins: Mapping[str, Position]) -> None:
     """UsageError if the table records another beginning of one of these sources. [WM7]"""
     known = head.snapshot.origins
-    other = next(
-        (source for source in origins if source in known and known[source] != origins[source]), None
-    )
-    if other is not None:
-        raise UsageError(
-            f"{ctx.store.url} is a table already, in which source {other!r} begins at "
-            f"{known[other]!r}, not at {origins[other]!r}; no source was changed"
-        )
+    for source, origin in origins.items():
+        if source in known and known[source] != origin:
+            raise UsageError(
+                f"{ctx.store.url} is a table already, in which source {source!r} begins at "
+                f"{known[source]!r}, not at {origin!r}; no source was changed"
+            )
 
 
 def _check_same(
-    ctx: TableContext,
-    head: Head,
-    schema: Schema,
-    partition_by: Sequence[str],
-    *,
-    exist_ok: bool,
+    ctx: TableContext, head: Head, schema: Schema, partition_by: Sequence[str], *, exist_ok: bool
 ) -> None:
     existing = head.snapshot.schema
-    columns = [(field.name, type_text(field.type)) for field in schema.fields]
-    there = [(field.name, type_text(field.type)) for field in existing.fields]
+    columns, there = (
+        [(field.name, type_text(field.type)) for field in each.fields]
+        for each in (schema, existing)
+    )
     if exist_ok:
         try:
             fit(existing, schema, merge=False)
@@ -186,13 +178,13 @@ def _check_same(
 
 def _check_constraints(ctx: TableContext, head: Head, constraints: Mapping[str, str]) -> None:
     there = {name: each.condition for name, each in head.snapshot.constraints.items()}
-    lacking = [name for name, text in constraints.items() if there.get(name) != text]
-    if lacking:
-        raise UsageError(
-            f"{ctx.store.url} is a table already, without the constraint {lacking[0]!r} "
-            f"({constraints[lacking[0]]}); nothing was changed. Table.add_constraint adds it, once "
-            "all rows are found to keep it."
-        )
+    for name, text in constraints.items():
+        if there.get(name) != text:
+            raise UsageError(
+                f"{ctx.store.url} is a table already, without the constraint {name!r} ({text}); "
+                "nothing was changed. Table.add_constraint adds it, once all rows are found to "
+                "keep it."
+            )
 
 
 def type_of(name: str, type: str | pa.DataType) -> FieldType:
@@ -210,9 +202,8 @@ def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcom
     check_has_columns(head.snapshot.schema, ctx.store.url)
     edits = edit(head.snapshot.schema, head.snapshot.partition_by)
     if not edits:  # the schema is as requested already
-        return Outcome(
-            kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
-        )
+        job = head.snapshot.commits[-1].job
+        return Outcome(kind="already_committed", job_id=job, version=head.version)
     check_edits(ctx, head.snapshot, edits)
     if default is not None or replaces_files(head.snapshot.schema, edits):
         from ..rows.where import rewrite_all  # late: most changes of columns rewrite nothing
@@ -270,12 +261,8 @@ def set_properties(ctx: TableContext, properties: Mapping[str, str | None]) -> O
     schema, by = head.snapshot.schema, head.snapshot.partition_by
     partitions = [field.name for field in schema.fields if field.id in by]
     _check_properties(ctx, properties, schema, head.snapshot, partitions)
-    change = Write(
-        job=ctx.new_job(head),
-        birth=head.version,
-        operation="properties",
-        properties=dict(properties),
-    )
+    job, new = ctx.new_job(head), dict(properties)
+    change = Write(job=job, birth=head.version, operation="properties", properties=new)
     return commit(ctx, head, change)
 
 
@@ -287,9 +274,8 @@ def _check_properties(
     partition_by: Sequence[str],
 ) -> None:
     for name, value in properties.items():
-        if not (
-            is_text(name) and (value is None or (isinstance(value, str) and is_unicode(value)))
-        ):
+        is_one = value is None or (isinstance(value, str) and is_unicode(value))
+        if not (is_text(name) and is_one):
             raise UsageError(
                 "properties: a property is a text with a text as its value, not "
                 f"{shown(name)}: {shown(value)}"
@@ -302,29 +288,28 @@ def _check_properties(
                 f"there is no property {name!r}; of those that begin with {start}. there are: "
                 f"{', '.join(known for known in KNOWN if known.startswith(start))}"
             )
-        if name == EXPORT_FORMATS:
-            if value is not None:
-                exporter().check_formats(ctx, snapshot, schema, value)
+        if value is None:  # it is removed
             continue
-        if name == BLOOM_COLUMNS:
-            _check_bloom_columns(value or "", schema)
+        if name == EXPORT_FORMATS:
+            exporter().check_formats(ctx, snapshot, schema, value)
+        elif name == BLOOM_COLUMNS:
+            _check_bloom_columns(value, schema)
         elif name == AUTHOR_PROPERTY:
             _check_author_parts(value)
         elif name == MISSING_COLUMNS:
-            if value not in ("error", "null", None):
+            if value not in ("error", "null"):
                 raise UsageError(f'property {name!r} is "error" or "null", not {shown(value)}')
         elif name in UPKEEP:
             check_upkeep(name, value)
         elif name == SORT_BY:
-            if value is not None:
-                property_fields(value, schema, partition_by)
-        elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
+            property_fields(value, schema, partition_by)
+        elif not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {shown(value)}")
 
 
-def _check_author_parts(value: str | None) -> None:
+def _check_author_parts(value: str) -> None:
     try:
-        parts_of("none" if value is None else value)
+        parts_of(value)
     except ValueError as error:
         raise UsageError(f"property {AUTHOR_PROPERTY!r} is {shown(value)}: {error}") from None
 

@@ -1,6 +1,5 @@
 """Compaction: rewrites many small files as few with the same rows, sorts them where that is asked
-for, and merges small manifests, in commits that stay. [GC11] [GC16] [GC20]
-"""
+for, and merges small manifests, in commits that stay. [GC11] [GC16] [GC20]"""
 
 from __future__ import annotations
 
@@ -9,10 +8,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -33,25 +31,14 @@ from ..format.transforms import partition_fields
 from ..format.values import group_numbers
 from ..log.table_context import TableContext
 from ..log.version_chain import Head, raise_if_expired
-from ..protocol.compaction_plan import (
-    DEFAULT_MAX_BYTES,
-    Group,
-    SmallFile,
-    batches,
-    largest_small,
-    largest_sorted,
-    plan_files,
-    plan_manifests,
-)
+from ..protocol import compaction_plan
+from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group, SmallFile
 from ..protocol.conflict import describe_touch
 from ..rows.find import ExecutorChoice
 from ..rows.row_change import NewFiles, scan, size_of, write_rows
 from ..runtime.environment import STARTS, map_in_batches, parallel_writers
 from ..runtime.outcome import Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
-
-# Yields the small live files of a snapshot in the order of compaction, without holding all of
-# them in memory.
 
 WINDOW_FILES = 1 << 16
 # parts of a partition, by version, so that a partition larger than a window need not be in memory
@@ -77,6 +64,10 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     counts: pa.Array
     table: pa.Table | None = None
 
+    def pairs(self, places: pa.Array) -> Iterator[tuple[int, int]]:
+        """Each of these places, with the number of its files."""
+        return zip(places.to_pylist(), self.counts.to_pylist(), strict=True)
+
 
 class SmallFiles:
     """The live files below three quarters of the target size, and those that are not sorted yet by
@@ -92,8 +83,8 @@ class SmallFiles:
         self, ctx: TableContext, snapshot: Snapshot, target: int, by: Sequence[int] = ()
     ) -> None:
         self._ctx, self._snapshot, self._sort_by = ctx, snapshot, by
-        self._largest = min(largest_small(target), _MOST)
-        self._largest_sorted = min(largest_sorted(target), _MOST)
+        self._largest = min(compaction_plan.largest_small(target), _MOST)
+        self._largest_sorted = min(compaction_plan.largest_sorted(target), _MOST)
         self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
         self._numbers: dict[Partition, int] = {}
         self._lock = threading.Lock()
@@ -103,14 +94,9 @@ class SmallFiles:
         self._types = partition_types(snapshot)
         with raise_if_expired(ctx.store, snapshot.version):
             self._removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
-            self._counted = list(
-                map_in_batches(
-                    ctx.store,
-                    self._count,
-                    [None, *snapshot.manifests],
-                    few=_MANIFESTS_AT_ONCE,
-                )
-            )
+            places = [None, *snapshot.manifests]
+            few = _MANIFESTS_AT_ONCE
+            self._counted = list(map_in_batches(ctx.store, self._count, places, few=few))
         self.partitions = self._in_order()
 
     def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
@@ -124,13 +110,9 @@ class SmallFiles:
                     if pc.any(_between(_moved(counted.places, begins), window)).as_py()
                 ]
                 put = partial(self._in_window, begins, window)
-                # No variable refers to the window here: the unsorted form is freed once it is
-                # sorted.
-                yield from self._in_values(
-                    pa.concat_tables(
-                        map_in_batches(self._ctx.store, put, matching, few=_MANIFESTS_AT_ONCE)
-                    )
-                )
+                found = map_in_batches(self._ctx.store, put, matching, few=_MANIFESTS_AT_ONCE)
+                # no variable refers to the window: its unsorted form is freed once it is sorted
+                yield from self._in_values(pa.concat_tables(found))
 
     def _count(self, ref: ManifestRef | None) -> _Counted:
         table = self._table(ref, _PLANNED if self._keep else _COUNTED)
@@ -179,18 +161,15 @@ class SmallFiles:
             values.to_array([partition[at] for partition in every], kind)
             for at, kind in enumerate(self._types)
         ]
-        order = pc.sort_indices(
-            pa.table(arrays, list(self._by)), [(name, "ascending") for name in self._by]
-        )
+        keys = [(name, "ascending") for name in self._by]
+        order = pc.sort_indices(pa.table(arrays, list(self._by)), keys)
         return [every[number] for number in order.to_pylist()]
 
     def _begins(self, chosen: frozenset[Partition]) -> pa.Array:
         """Where each partition's places begin, by its number; null: it is skipped."""
         files = [0] * len(self._numbers)
         for counted in self._counted:
-            for place, count in zip(
-                counted.places.to_pylist(), counted.counts.to_pylist(), strict=True
-            ):
+            for place, count in counted.pairs(counted.places):
                 files[place // _AGES] += count
         begins: list[int | None] = [None] * len(files)
         for rank, partition in enumerate(self.partitions):
@@ -201,13 +180,11 @@ class SmallFiles:
 
     def _windows(self, begins: pa.Array) -> Iterator[tuple[int, int]]:
         """The first and the last place of each window, in order."""
-        files: Counter[int] = Counter()
+        files, before = Counter[int](), 0
         for counted in self._counted:
-            moved = _moved(counted.places, begins).to_pylist()
-            for place, count in zip(moved, counted.counts.to_pylist(), strict=True):
+            for place, count in counted.pairs(_moved(counted.places, begins)):
                 if place is not None:
                     files[place] += count
-        before = 0
         windows: dict[int, list[int]] = {}
         for place in sorted(files):
             windows.setdefault(before // WINDOW_FILES, []).append(place)
@@ -216,35 +193,25 @@ class SmallFiles:
             yield places[0], places[-1]
 
     def _in_window(self, begins: pa.Array, window: tuple[int, int], counted: _Counted) -> pa.Table:
-        groups = self._of_window(begins, window, counted)
-        _give_back()
-        return groups
-
-    def _of_window(self, begins: pa.Array, window: tuple[int, int], counted: _Counted) -> pa.Table:
         table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
         places = _moved(self._places(table), begins)
-        ranked = table.select([*_PLANNED, _UNSORTED]).append_column(_RANK, pc.divide(places, _AGES))
-        return ranked.filter(_between(places, window))
+        table = table.select([*_PLANNED, _UNSORTED]).append_column(_RANK, pc.divide(places, _AGES))
+        table = table.filter(_between(places, window))
+        del places
+        _give_back()
+        return table
 
     def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
         table = table.sort_by([(name, "ascending") for name in (_RANK, "added", "path")])
         _give_back()
+        names = (_RANK, "path", "rows", "bytes", "sources", _UNSORTED)
         for start in range(0, table.num_rows, _VALUES_AT_ONCE):
             some = table.slice(start, _VALUES_AT_ONCE)
-            columns = (
-                some.column(name).to_pylist()
-                for name in (_RANK, "path", "rows", "bytes", "sources", _UNSORTED)
-            )
-            for rank, path, rows, bytes, sources, unsorted in zip(*columns, strict=True):
+            columns = (some.column(name).to_pylist() for name in names)
+            for rank, path, rows, size, sources, unsorted in zip(*columns, strict=True):
+                named = {"path": path, "rows": rows, "bytes": size, "unsorted": unsorted}
                 ranges = source_ranges(sources) if sources else ()
-                yield SmallFile(
-                    partition=self.partitions[rank],
-                    path=path,
-                    rows=rows,
-                    bytes=bytes,
-                    sources=ranges,
-                    unsorted=unsorted,
-                )
+                yield SmallFile(partition=self.partitions[rank], sources=ranges, **named)
 
 
 def _give_back() -> None:
@@ -277,8 +244,7 @@ _DESCRIBED_AT_ONCE = 4096  # paths
 _DESCRIBED_TOGETHER = 4  # groups that are described at the same time
 
 
-@dataclass(frozen=True)
-class Rewriting:
+class Rewriting(NamedTuple):
     """One group to rewrite. entries: its files, as rows of `entries_table`."""
 
     entries: pa.Table
@@ -380,13 +346,11 @@ def compact(
     Each batch of groups is one commit, which stays if the run stops; the next run continues from
     there. Groups whose files other jobs replace or remove meanwhile are skipped and reported.
     """
-    groups, so_far = [], _SoFar(ctx, progress, _NOTHING)
-    for group in find_groups(ctx, ctx.open().snapshot, aim):
-        if group.left:
-            so_far.add(left_groups=1, left_bytes=group.bytes)
-        else:
-            groups.append(group)
-    for batch in batches(groups, ctx.tuning.budgets):
+    found = list(find_groups(ctx, ctx.open().snapshot, aim))
+    groups, left = ([each for each in found if each.left == is_left] for is_left in (False, True))
+    so_far = _SoFar(ctx, progress, _NOTHING)
+    so_far.add(left_groups=len(left), left_bytes=sum(group.bytes for group in left))
+    for batch in compaction_plan.batches(groups, ctx.tuning.budgets):
         progress(f"rewriting: {so_far.done.groups:,} of {len(groups):,} groups done")
         _rewrite_batch(ctx, rewrite, batch, aim, so_far)
     return merge_manifests(ctx, done=so_far.done, progress=progress)
@@ -398,10 +362,9 @@ def find_groups(ctx: TableContext, snapshot: Snapshot, aim: CompactionOptions) -
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
     small = SmallFiles(ctx, snapshot, target, aim.sort_by)
-    chosen = _chosen(snapshot, small.partitions, aim)
-    return plan_files(
-        small.files(chosen), target=target, max_bytes=aim.max_bytes, min_files=aim.min_files
-    )
+    files = small.files(_chosen(snapshot, small.partitions, aim))
+    limits = {"max_bytes": aim.max_bytes, "min_files": aim.min_files}
+    return compaction_plan.plan_files(files, target=target, **limits)
 
 
 def _target(snapshot: Snapshot, aim: CompactionOptions) -> int:
@@ -410,10 +373,8 @@ def _target(snapshot: Snapshot, aim: CompactionOptions) -> int:
 
 def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
     """What a compaction would do: a row per group of files and manifests, and why. [GC16]"""
-    rows = pack_bins(
-        ((row, len(row[-1])) for row in _described_rows(ctx, snapshot, groups)),
-        _DESCRIBED_AT_ONCE,
-    )
+    sized = ((row, len(row[-1])) for row in _described_rows(ctx, snapshot, groups))
+    rows = pack_bins(sized, _DESCRIBED_AT_ONCE)
     pieces, tables = map(_described, rows), [_DESCRIBED.empty_table()]
     while some := list(islice(pieces, _DESCRIBED_TOGETHER)):
         # in as much memory as they need; building each took up to twice that
@@ -423,10 +384,8 @@ def describe_plan(ctx: TableContext, snapshot: Snapshot, groups: Iterable[Group]
 
 def _described(rows: Sequence[_Row]) -> pa.Table:
     """Rows as columns, which take a third of the memory."""
-    columns = zip(zip(*rows, strict=True), _DESCRIBED, strict=True)
-    return pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in columns], schema=_DESCRIBED
-    )
+    columns = map(pa.array, zip(*rows, strict=True), _DESCRIBED.types)
+    return pa.Table.from_arrays(list(columns), schema=_DESCRIBED)
 
 
 def _described_rows(
@@ -437,29 +396,18 @@ def _described_rows(
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
     for refs in manifest_groups(ctx, snapshot):
-        why = (
-            f"{len(refs)} manifests become one"
-            if len(refs) > 1
-            else "a quarter of what it lists, or more, is no longer live"
-        )
-        yield (
-            "merge",
-            "",
-            len(refs),
-            sum(ref.files for ref in refs),
-            sum(ref.bytes for ref in refs),
-            why,
-            [ref.path for ref in refs],
-        )
+        why = "a quarter of what it lists, or more, is no longer live"
+        why = f"{len(refs)} manifests become one" if len(refs) > 1 else why
+        files, size = sum(ref.files for ref in refs), sum(ref.bytes for ref in refs)
+        yield "merge", "", len(refs), files, size, why, [ref.path for ref in refs]
 
 
 def manifest_groups(ctx: TableContext, snapshot: Snapshot) -> Groups:
     """The manifests that compaction makes one of each. [GC11]"""
-    return (
-        plan_manifests(snapshot.manifests, ctx.manifests.removed(snapshot), ctx.tuning.budgets)
-        if snapshot.manifests
-        else ()
-    )
+    if not snapshot.manifests:
+        return ()
+    removed = ctx.manifests.removed(snapshot)
+    return compaction_plan.plan_manifests(snapshot.manifests, removed, ctx.tuning.budgets)
 
 
 def drop_removed(ctx: TableContext) -> int:
@@ -483,11 +431,8 @@ def merge_manifests(
     done: Compaction = _NOTHING,
     progress: Progress = lambda _: None,
 ) -> Compaction:
-    """Make one manifest of each group, without the entries that were removed from them; the same
-    files stay listed, with the same versions. plan: the groups; done: what was done before. [GC11]
-
-    One commit for each merged manifest.
-    """
+    """Make one manifest of each group, without the entries that were removed from them, in a commit
+    each; the same files stay listed, with the same versions. done: what was done before. [GC11]"""
     so_far, tries = _SoFar(ctx, progress, done), 0
     while groups := plan(ctx, (head := ctx.open()).snapshot):
         so_far.tell(f"merging manifests: {len(groups):,} to go")
@@ -516,27 +461,18 @@ def _rewrite_batch(
     kept = _still_there(ctx, head, job, [(group, NewFiles()) for group in groups], so_far)
     if not kept:
         return
-    tables = _entries_of(ctx, head.snapshot, [group for group, _ in kept])
-    # A group of small files becomes one file, however large its rows are in it: otherwise the
-    # number of files would not decrease.
-    tasks = [
-        Rewriting(
-            table,
-            plan_for(
-                head.snapshot,
-                url=ctx.store.url,
-                job=job,
-                is_new=False,
-                target_file_size=_target(head.snapshot, aim) if group.unsorted else 1 << 62,
-                sources=group.sources,
-            ),
-        )
-        for (group, _), table in zip(kept, tables, strict=True)
-    ]
-    parts = [
-        (group, _marked(new, aim.sort_by))
-        for (group, _), new in zip(kept, rewrite(head.snapshot, tasks), strict=True)
-    ]
+    plan = partial(plan_for, head.snapshot, url=ctx.store.url, job=job, is_new=False)
+
+    def task(group: Group, entries: pa.Table) -> Rewriting:
+        # A group of small files becomes one file, however large its rows are in it: otherwise the
+        # number of files would not decrease.
+        target = _target(head.snapshot, aim) if group.unsorted else 1 << 62
+        return Rewriting(entries, plan(target_file_size=target, sources=group.sources))
+
+    there = [group for group, _ in kept]
+    tables = _entries_of(ctx, head.snapshot, there)
+    made = rewrite(head.snapshot, list(map(task, there, tables)))
+    parts = [(group, _marked(new, aim.sort_by)) for group, new in zip(there, made, strict=True)]
     for (group, new), table in zip(parts, tables, strict=True):
         _check(group, table, new)
     base = head
@@ -566,11 +502,9 @@ def _marked(new: NewFiles, sort_by: tuple[int, ...]) -> NewFiles:
 def _entries_of(ctx: TableContext, snapshot: Snapshot, groups: Sequence[Group]) -> list[pa.Table]:
     """The entries of each group's files, all of which are live, in the group's order."""
     entries = entries_of(ctx, snapshot, [path for group in groups for path in group.paths])
-    paths = entries.column("path").combine_chunks()
-    return [
-        entries.take(pc.index_in(pa.array(group.paths, pa.string()), value_set=paths))
-        for group in groups
-    ]
+    known = entries.column("path").combine_chunks()
+    paths = (pa.array(group.paths, pa.string()) for group in groups)
+    return [entries.take(pc.index_in(each, value_set=known)) for each in paths]
 
 
 def _still_there(
@@ -578,9 +512,8 @@ def _still_there(
 ) -> list[_Part]:
     """The groups whose files are all live in this version; the others are lost. [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)
-    gone = load_conflict_inputs(
-        ctx, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
-    ).gone
+    change = Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
+    gone = load_conflict_inputs(ctx, head, change).gone
     left = [part for part in parts if gone.isdisjoint(part[0].paths)]
     so_far.lost(len(parts) - len(left), "others have removed or replaced files of them meanwhile")
     return left
@@ -628,9 +561,8 @@ def _chosen(
         return partitions
     by = Schema(fields=partition_fields(snapshot.schema, snapshot.partition_by))
     if not by.fields:
-        raise UsageError(
-            "where chooses partitions, and this table is not partitioned; leave it out"
-        )
+        what = "where chooses partitions, and this table is not partitioned; leave it out"
+        raise UsageError(what)
     columns = {
         field.name: values.to_array([values_of[at] for values_of in partitions], field.type)
         for at, field in enumerate(by.fields)
@@ -665,8 +597,6 @@ def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
     return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
 
 
-# Rewrites the groups of a compaction in this process, with Arrow.
-
 _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
 MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, several times as many
 
@@ -680,13 +610,10 @@ def rewriter(ctx: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
         attempts = [ctx.env.randomness(8).hex() for _ in groups]
 
         def one(number: int) -> NewFiles:
-            group = groups[number]
-            size = size_of(group.entries)
-            read = partial(scan, ctx, snapshot, group.entries)
+            (entries, plan), attempt = groups[number], attempts[number]
+            size, read = size_of(entries), partial(scan, ctx, snapshot, entries)
             rows = _sorted(read, sort_by, -(-size // MOST_SORTED)) if sort_by else read()
-            return write_rows(
-                ctx, group.plan, rows, task=number, attempt=attempts[number], size=size
-            )
+            return write_rows(ctx, plan, rows, task=number, attempt=attempt, size=size)
 
         largest = max((size_of(group.entries) for group in groups), default=0)
         writers = _MOST_AT_ONCE if ctx.store.is_remote else parallel_writers(largest)

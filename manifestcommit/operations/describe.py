@@ -48,7 +48,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "tags": {
             name: {
                 "version": tag.version,
-                "until": None if tag.until is None else to_datetime(tag.until).isoformat(),
+                "until": tag.until and to_datetime(tag.until).isoformat(),
             }
             for name, tag in snapshot.tags.items()
         },
@@ -104,11 +104,8 @@ def joint_of(snapshot: Snapshot, url: str) -> dict[str, Any] | None:
     share = share_of(snapshot)
     if share is None:
         return None
-    return {
-        "decided_by": share.home or url,
-        "attempt": share.attempt,
-        "partners": share.members if share.home is None else {share.home: None},
-    }
+    partners = share.members if share.home is None else {share.home: None}
+    return {"decided_by": share.home or url, "attempt": share.attempt, "partners": partners}
 
 
 def partners_text(joint: Mapping[str, Any] | None, url: str = "") -> str:
@@ -129,12 +126,10 @@ def author_text(author: Mapping[str, str]) -> str:
 
 def values(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields by name, zeros included, unknown ones omitted."""
-    return {
-        name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"
-    }
+    known = msgspec.structs.asdict(struct)
+    known.pop("extra", None)
+    return known
 
-
-# Traces positions of a source: the version that added one, and the files that hold it. [RD9]
 
 _Commits = frozenset[tuple[int, str]]  # version, job
 
@@ -193,11 +188,9 @@ class Lineage(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
-    """The version and the live files that hold this position; None: no version does. [RD9]
-
-    One request per manifest, and one for the version; if no file records its ranges, one for each
-    version back to the one that added the position.
-    """
+    """The version and the live files that hold this position; None: no version does. One request
+    per manifest, and one for the version; if no file records its ranges, one for each version back
+    to the one that added the position. [RD9]"""
     if isinstance(position, bool) or not isinstance(position, int):
         raise UsageError(
             f"a position is a whole number, not {position!r}: texts have no order, so that "
@@ -211,53 +204,44 @@ def trace(ctx: TableContext, source: str, position: int) -> Lineage | None:
             f"source {source!r} has texts as positions, which have no order: which file "
             "holds one cannot be known"
         )
-    files = _files(ctx, snapshot)
+    files, version, commits = _files(ctx, snapshot), 0, _Commits()
     holding = [
         (file, span) for file in files for span in file.ranges if _holds(span, source, position)
     ]
     if holding:  # they may hold what is read again after a rewind
-        newest = max(file.version for file, _ in holding)
-        commits = frozenset((newest, file.job) for file, _ in holding if file.version == newest)
+        version = max(file.version for file, _ in holding)
+        commits = frozenset((version, file.job) for file, _ in holding if file.version == version)
         step = _brought_by(ctx, head, source, position, commits)
-        silent = _brought(
-            files, commits if step is None else commits | {(step.version, step.commit.job)}
-        )
-        ranges = (
-            FileRange(path=file.path, version=file.version, start=span.start, end=span.end)
-            for file, span in holding
-        )
-        return Lineage(
-            source=source,
-            position=position,
-            version=newest if step is None else step.version,
-            **({} if step is None else said_of(step.commit)),
-            files=(*ranges, *silent),
-            exact=not silent,
-        )
-    if have is None:
+    elif have is None:
         raise UsageError(unknown_source(ctx, snapshot, source))
-    if position >= have or (isinstance(origin, int) and position < origin):
-        return None
-    step = _moved_over(ctx, head, source, position)
-    if step is None:
-        return None
+    else:
+        is_outside = position >= have or (isinstance(origin, int) and position < origin)
+        step = None if is_outside else _moved_over(ctx, head, source, position)
+        if step is None:
+            return None
+    said = {} if step is None else said_of(step.commit)
+    if step is not None:
+        version, commits = step.version, commits | {(step.version, step.commit.job)}
+    silent = _brought(files, commits)
+    ranges = (
+        FileRange(path=file.path, version=file.version, start=span.start, end=span.end)
+        for file, span in holding
+    )
     return Lineage(
         source=source,
         position=position,
-        version=step.version,
-        files=_brought(files, frozenset({(step.version, step.commit.job)})),
-        **said_of(step.commit),
+        version=version,
+        files=(*ranges, *silent),
+        exact=bool(holding) and not silent,
+        **said,
     )
 
 
 def _moved_over(ctx: TableContext, head: Head, source: str, position: int) -> Step | None:
     """The newest commit that moved the source's watermark past this position."""
     for step in steps(ctx, head, source):
-        if (
-            isinstance(step.end, int)
-            and position < step.end
-            and (not isinstance(step.start, int) or step.start <= position)
-        ):
+        begins = not isinstance(step.start, int) or step.start <= position
+        if begins and isinstance(step.end, int) and position < step.end:
             return step
     return None
 
@@ -309,14 +293,9 @@ def _files(ctx: TableContext, snapshot: Snapshot) -> list[_File]:
 def unknown_source(ctx: TableContext, snapshot: Snapshot, source: str) -> str:
     """The message for a source that the table does not know; it names those that it knows."""
     known = sorted(snapshot.watermarks)
-    names = ", ".join(repr(name) for name in known[:5]) + (
-        f" and {len(known) - 5} more" if len(known) > 5 else ""
-    )
-    return f"{ctx.store.url} knows no source {shown(source)}; it knows {names or 'none'}"
-
-
-# Metrics of a table that concern no single job: its size, waiting and running jobs, and its lag
-# behind its sources. [WM1]
+    names = ", ".join(map(repr, known[:5])) or "none"
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    return f"{ctx.store.url} knows no source {shown(source)}; it knows {names}{more}"
 
 
 class TableMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
@@ -369,11 +348,8 @@ class TableMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_metrics(ctx: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
-    """The metrics as of this call. Opens the table, and takes two list requests for the objects of
-    jobs, and a get per run of jobs. [WM1]
-
-    ends: source -> its end, as for `Table.metrics`.
-    """
+    """The metrics as of this call: two list requests for the objects of jobs, and a get per run of
+    jobs. ends: source -> its end, as for `Table.metrics`. [WM1]"""
     known = _check_ends(ends or {})
     jobs = list(list_jobs(ctx, is_read=False))
     assert ctx.known is not None  # the version by which the jobs were judged

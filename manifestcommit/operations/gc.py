@@ -66,9 +66,6 @@ from ..store import ObjectInfo, Unfinished
 from .adopt import UNFINISHED
 from .store_inventory import Names
 
-# What the readable versions of a table reach: manifests and runs by name, data files by hash. The
-# decision is below, with the time that it is made at. [GC4] [GC5]
-
 Progress = Callable[[str], None]
 _TOLD = 100
 
@@ -99,11 +96,9 @@ class ReachableObjects:
         self._inlined: frozenset[str] = frozenset()
 
     def among(self, names: Sequence[str]) -> frozenset[str]:
-        """The names that are reached. Two files with equal hashes count as one: a file may be kept
-        because of another, but none is lost."""
-        return frozenset(compress(names, self.files.holds(names))).union(
-            self.objects.intersection(names)
-        )
+        """The names that are reached. A file whose hash another one has may be kept for that."""
+        files = compress(names, self.files.holds(names))
+        return frozenset(files).union(self.objects.intersection(names))
 
     def is_copy(self, name: str) -> bool:
         """Whether a data file, not reached itself, is reached in another folder. [GC5]"""
@@ -116,11 +111,8 @@ class ReachableObjects:
         # neighbouring versions inline mostly the same entries
         self.files.add(inlined - self._inlined)
         self._inlined = inlined
-        self.objects.update(
-            run.path
-            for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
-            for run in runs
-        )
+        runs = (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)
+        self.objects.update(run.path for run in runs)
         removed = ctx.manifests.removed(snapshot) if snapshot.manifests else {}
         for ref in snapshot.manifests:
             self.objects.add(ref.path)
@@ -146,11 +138,10 @@ def _live_paths(ctx: TableContext, ref: ManifestRef, removed: int) -> Iterator[s
 
 def collect(ctx: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
     """What the readable versions list, all of them read now; None: another gc has gone further,
-    start over. [GC4]
+    start over. A version that is missing, or that its successor was not built on, is never skipped:
+    that is damage, and an error. [GC4]
 
-    One request for each version and manifest, and one list request; two more if other jobs
-    committed meanwhile. A version that is missing, or that its successor was not built on, is never
-    skipped: that is damage, and an error.
+    One request for each version and manifest, and one to three to see what others did meanwhile.
     """
     listed, last, damage = ReachableObjects(), None, None
     try:
@@ -203,42 +194,32 @@ def _check_child(parent: Head | None, child: Head, below: str | None, horizon: H
     """Check the link between two versions: if another program replaced the true version, gc would
     delete what the true one lists. below: the digest of what the child, and the void versions
     between the two, were built on. [IV1]"""
-    snapshot = child.snapshot
-    reason, name = "", object_names.version_name(snapshot.version)
-    if snapshot.table_id != horizon.table_id:
-        reason = f"it belongs to another table, {snapshot.table_id}"
-    elif (
+    version, table_id = child.version, child.snapshot.table_id
+    if table_id != horizon.table_id:
+        name = object_names.version_name(version)
+        raise codec.damaged(name, f"it belongs to another table, {table_id}")
+    if (
         parent is not None
         and below != parent.digest
-        and all(each in horizon.void for each in range(parent.version + 1, snapshot.version))
+        and all(each in horizon.void for each in range(parent.version + 1, version))
     ):
-        reason, name = (
-            "its bytes are not those that the next version was built on",
-            object_names.version_name(parent.version),
-        )
-    if reason:
-        raise codec.damaged(name, reason)
+        name = object_names.version_name(parent.version)
+        raise codec.damaged(name, "its bytes are not those that the next version was built on")
 
 
 def store_time(ctx: TableContext, head: Head, *, writing: bool) -> float:
-    """The time by the store's own clock, from rewriting the one object that may be rewritten. This
-    machine's time if the store reports none. [GC1]
-
-    If the hint cannot be written, for example on a full disk: the time of an empty file, or else of
-    the newest version, which is never too late.
-    """
+    """The time by the store's own clock, from rewriting the one object that may be rewritten; this
+    machine's if the store reports none. If that cannot be written, as on a full disk: the time of
+    an empty file, or else of the newest version, which is never too late. [GC1]"""
     if writing:
         try:
             ctx.store.put(object_names.HINT, codec.encode_hint(head.version, head.digest))
         except StoreError as error:
             LOG.warning("%r: the hint could not be put: %s", ctx.store.url, error)
             return _other_time(ctx, head)
-        hint = next(
-            (info for info in ctx.store.list(object_names.HINT) if info.name == object_names.HINT),
-            None,
-        )
-        if hint is not None and hint.modified > 0:
-            return hint.modified
+        for info in ctx.store.list(object_names.HINT):
+            if info.name == object_names.HINT and info.modified > 0:
+                return info.modified
     return ctx.env.now_us() / 1e6
 
 
@@ -247,10 +228,8 @@ def _other_time(ctx: TableContext, head: Head) -> float:
     if clock is not None:
         with contextlib.suppress(StoreError):
             return clock()
-    newest = max(
-        (info.modified for info in ctx.store.list(object_names.version_name(head.version))),
-        default=0.0,
-    )
+    listed = ctx.store.list(object_names.version_name(head.version))
+    newest = max((info.modified for info in listed), default=0.0)
     return newest if newest > 0 else head.snapshot.committed_at / 1e6
 
 
@@ -312,11 +291,9 @@ def _change(task: GcTask, head: Head, *, writing: bool) -> Retention:
             "lists its files yet, and they would count as foreign. Nothing was deleted: finish it "
             "with `adopt` first, or run gc without foreign."
         )
-    job = ctx.new_job(head)
-    times = _times(ctx, head)
-    at_grace, at_keep_for = (
-        _created_by(task, head, times, age_s) for age_s in (policy.grace_s, policy.keep_for_s)
-    )
+    job, times = ctx.new_job(head), _times(ctx, head)
+    at_grace = _created_by(task, head, times, policy.grace_s)
+    at_keep_for = _created_by(task, head, times, policy.keep_for_s)
     prepared = _young_prepared(ctx, head, task.now_s - policy.prepared_grace_s, below=at_grace)
     fence, expired = retention.choose(
         snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
@@ -341,12 +318,18 @@ def _change(task: GcTask, head: Head, *, writing: bool) -> Retention:
 def _with_runs(ctx: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
     """With the runs of keys and jobs that are kept, rewritten without what is forgotten."""
     keys_from, job = decided.keys_from, decided.job
+
+    def newer(keys: pa.Table) -> pa.Array:
+        return pc.greater_equal(keys.column("version"), keys_from)
+
+    def born(jobs: pa.Table) -> pa.Array:
+        births = (_birth(each) for each in jobs.column("job").to_pylist())
+        return pa.array([birth is None or birth >= snapshot.fence for birth in births], pa.bool_())
+
     return msgspec.structs.replace(
         decided,
-        key_runs=_rewritten(ctx, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
-        if keys_from
-        else None,
-        job_runs=_rewritten(ctx, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
+        key_runs=_rewritten(ctx, snapshot.key_runs, KEY_RUN, newer, job) if keys_from else None,
+        job_runs=_rewritten(ctx, snapshot.job_runs, JOB_RUN, born, job),
     )
 
 
@@ -371,8 +354,7 @@ def _changes_nothing(before: Snapshot, after: Snapshot, job: str) -> bool:
 
 
 def _times(ctx: TableContext, head: Head) -> list[tuple[int, float]]:
-    """Every version from the oldest readable one on, and the creation time of its object by the
-    store's clock. One list request."""
+    """Versions from the oldest readable one on, and their creation by the store's clock. A list."""
     listing = ctx.store.list(
         object_names.VERSIONS, start_from=object_names.version_name(head.snapshot.expired)
     )
@@ -418,12 +400,9 @@ def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int
     births = []
     for info in ctx.store.list(object_names.JOBS):
         job = object_names.job_of_handed(info.name)
-        birth = _birth(job, head.snapshot)
-        if (
-            info.name != object_names.prepared_name(job)
-            or birth is None
-            or birth < head.snapshot.fence
-        ):
+        birth = _birth(job, head.snapshot.table_id)
+        is_prepared = info.name == object_names.prepared_name(job)
+        if not is_prepared or birth is None or birth < head.snapshot.fence:
             continue
         state, _ = ctx.manifests.job(head.snapshot, job)
         if state is None and _prepared_at(ctx, job, info) > since_s:
@@ -448,17 +427,17 @@ def _prepared_at(ctx: TableContext, job: str, info: ObjectInfo) -> float:
     return prepared.prepared_at / 1e6 if prepared is not None else 0.0
 
 
-def _birth(job: str, snapshot: Snapshot) -> int | None:
+def _birth(job: str, table_id: str | None = None) -> int | None:
+    """The base version in the id of a job, of this table or any; None: it is not one."""
     try:
         name = object_names.parse_job_id(job)
     except ValueError:
         return None
-    return name.birth if name.table_id == snapshot.table_id else None
+    return name.birth if table_id in (None, name.table_id) else None
 
 
 def _forgotten_below(task: GcTask, head: Head, times: list[tuple[int, float]], fence: int) -> int:
-    """The version below which keys are forgotten, by their number and their age; 0: none is. [KY4]
-    [GC18]"""
+    """The version below which keys are forgotten, by number and age; 0: none is. [KY4] [GC18]"""
     ctx, policy = task.ctx, task.policy
     keys_from = min(_keys_from(ctx, head.snapshot, policy.keep_keys), fence)
     if keys_from and policy.keep_keys_for_s:
@@ -481,10 +460,9 @@ def _key_versions(ctx: TableContext, snapshot: Snapshot) -> list[int]:
     newest = {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
     for run in snapshot.key_runs:
         table = ctx.manifests.run(run, KEY_RUN)
-        for key, *record in zip(
-            *(table.column(name).to_pylist() for name in KEY_RUN.names), strict=True
-        ):
-            newest[key] = max((record[0], record[1]), newest.get(key, (0, "")))
+        columns = (table.column(name).to_pylist() for name in KEY_RUN.names)
+        for key, version, digest in zip(*columns, strict=True):
+            newest[key] = max((version, digest), newest.get(key, (0, "")))
     return [version for version, digest in newest.values() if digest]
 
 
@@ -497,22 +475,6 @@ def _is_rolled_back_above(ctx: TableContext, head: Head, fence: int) -> bool:
         if old is None or any(commit.restored is not None for commit in old.snapshot.commits):
             return True
     return False
-
-
-def _newer(version: int) -> Callable[[pa.Table], pa.Array]:
-    return lambda table: pc.greater_equal(table.column("version"), version)
-
-
-def _born_from(fence: int) -> Callable[[pa.Table], pa.Array]:
-    def is_born_from(job: str) -> bool:
-        try:
-            return object_names.parse_job_id(job).birth >= fence
-        except ValueError:
-            return True  # this gc must not forget keys
-
-    return lambda table: pa.array(
-        [is_born_from(job) for job in table.column("job").to_pylist()], pa.bool_()
-    )
 
 
 def _rewritten(
@@ -543,12 +505,9 @@ def _rewritten(
 def _foreign(
     task: GcTask, horizon: Horizon, pending: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(untracked files to condemn, condemned ones that are gone), if requested. Two listings of
-    everything. [GC6]
-
-    It condemns files that no readable version lists, that are certainly older than the grace
-    period, and that lie in no other table, up to 10,000. pending: those that are condemned already.
-    """
+    """(untracked files to condemn, if requested, condemned ones that are gone): files that no
+    readable version lists, that are certainly older than the grace period, and that lie in no other
+    table, up to 10,000. pending: those that are condemned already. Two listings. [GC6]"""
     there, inner, chosen = set[str](), set[str](), set[str]()
     for info in task.ctx.store.list("") if task.foreign or pending else ():
         if info.name in pending:
@@ -622,19 +581,14 @@ class GcReport(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     unsettled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        deleted = sum(each.count for each in self.deleted.values())
-        members = {
-            "version": self.version,
-            "fence": self.fence,
-            "expired": self.expired,
-            "deleted": deleted,
-            "deleted_bytes": sum(each.bytes for each in self.deleted.values()),
-            "kept": self.kept.count,
-            "foreign": self.foreign.count,
-        }
+        members = {name: getattr(self, name) for name in ("version", "fence", "expired")}
+        members["deleted"] = sum(each.count for each in self.deleted.values())
+        members["deleted_bytes"] = sum(each.bytes for each in self.deleted.values())
+        members |= {"kept": self.kept.count, "foreign": self.foreign.count}
         return line("GcReport", members.items())
 
 
+_Judged = tuple[ObjectInfo, Verdict]
 _EXPORT = Verdict(action="keep", kind="export")
 _EXPORTED = ("keep", "export")  # where there is none, nothing is listed again
 
@@ -683,9 +637,8 @@ def run(
     """Expire versions by policy and delete orphan files; whatever readers, tags and jobs still need
     stays. [GC1]-[GC9] [IV7]
 
-    One commit, unless it would change nothing; then one request for each readable version and each
-    of their manifests, one listing of everything below the table path, and one delete request per
-    1,000 objects.
+    One commit, unless it would change nothing; then a request for each readable version and
+    manifest, one listing of everything, and a delete request per 1,000 objects.
     """
     head = ctx.known or ctx.open()
     _check_not_standby(ctx, head)
@@ -751,11 +704,8 @@ def plan(
     foreign: bool = False,
     progress: Progress = lambda _: None,
 ) -> pa.Table:
-    """Return what `run` would delete or leave, every name with its reason; nothing is written,
-    deleted or committed. [GC5]
-
-    It uses this machine's clock: the store's clock cannot be read without a write.
-    """
+    """Return what `run` would delete or leave, every name with its reason; nothing is written. By
+    this machine's clock: the store's cannot be read without a write. [GC5]"""
     for _ in range(STARTS):
         head = ctx.open()
         _check_not_standby(ctx, head)
@@ -820,8 +770,7 @@ def _overtaken(ctx: TableContext) -> StoreError:
 def verdicts(
     task: GcTask, horizon: Horizon, reach: ReachableObjects, cut_s: float = 0.0
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
-    """Each object with its verdict, in order. reach: what readable versions list; cut_s: before
-    which it is old. [GC5] [EX4]"""
+    """Each object with its verdict, in order. cut_s: before which it is old. [GC5] [EX4]"""
     objects, number, told = task.ctx.store.list(""), 0, 0
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
@@ -830,14 +779,13 @@ def verdicts(
         number += len(some)
         is_reached = reach.among([info.name for info in some]).__contains__
         for info in some:
-            is_old = 0 < info.modified <= cut_s
+            if is_export(info.name):
+                yield info, _EXPORT
+                continue
+            old = 0 < info.modified <= cut_s
             yield (
                 info,
-                _EXPORT
-                if is_export(info.name)
-                else retention.classify(
-                    info.name, horizon, is_reached, reach.is_copy, is_old=is_old
-                ),
+                retention.classify(info.name, horizon, is_reached, reach.is_copy, is_old=old),
             )
 
 
@@ -856,8 +804,7 @@ def _of_export(reason: str) -> Verdict:
 
 def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger: GcCounts) -> None:
     """Delete orphans as they are found; expired versions last, lowest first. [GC5] [GC7]"""
-    batch: list[tuple[ObjectInfo, Verdict]] = []
-    versions: list[tuple[ObjectInfo, Verdict]] = []
+    batch, versions = list[_Judged](), list[_Judged]()
     for info, verdict in verdicts(task, horizon, reach, task.cut_s):
         if verdict.action != "delete":
             ledger.note(info.size_bytes, verdict)
@@ -872,30 +819,23 @@ def _delete_dead(task: GcTask, horizon: Horizon, reach: ReachableObjects, ledger
 
 
 def _delete_batch(
-    ctx: TableContext,
-    horizon: Horizon,
-    batch: list[tuple[ObjectInfo, Verdict]],
-    ledger: GcCounts,
+    ctx: TableContext, horizon: Horizon, batch: list[_Judged], ledger: GcCounts
 ) -> None:
     """Names with a job's id are never reused. Versions and untracked files can be: before they are
     deleted, the decision is checked again."""
     if any(verdict.kind in ("version", "foreign file") for _, verdict in batch):
         snapshot = open_head(ctx.store).snapshot
         if snapshot.table_id != horizon.table_id:
-            url = ctx.store.url
             raise TableNotFoundError(
-                f"the table at {url} was removed and another one was made there; gc "
+                f"the table at {ctx.store.url} was removed and another one was made there; gc "
                 "deleted nothing more"
             )
         condemned = horizon_of(snapshot).condemned
         batch = [
-            (info, verdict)
-            for info, verdict in batch
-            if verdict.kind != "foreign file" or info.name in condemned
+            each for each in batch if each[1].kind != "foreign file" or each[0].name in condemned
         ]
-    if not batch:
-        return
-    ctx.store.delete([info.name for info, _ in batch])
+    if batch:
+        ctx.store.delete([info.name for info, _ in batch])
     for info, verdict in batch:
         ledger.note(info.size_bytes, verdict)
 
@@ -919,8 +859,5 @@ def _discard_unfinished(task: GcTask, horizon: Horizon, ledger: GcCounts) -> Non
             store.discard_unfinished(upload)
             ledger.note(upload.size_bytes, verdict)
     except StoreDeniedError as error:
-        LOG.warning(
-            "%r: uploads that were never finished could not be listed or removed: %s",
-            store.url,
-            error,
-        )
+        text = "%r: uploads that were never finished could not be listed or removed: %s"
+        LOG.warning(text, store.url, error)

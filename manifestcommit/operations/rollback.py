@@ -1,13 +1,12 @@
 """Restores an earlier version, with a commit of its own: the history stays, and the undone work can
-be repeated. [CF13]
-"""
+be repeated. [CF13]"""
 
 from __future__ import annotations
 
 import datetime as dt
 import unicodedata
 from collections.abc import Sequence, Set
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -50,9 +49,6 @@ from ..runtime.validation import parse_age
 from ..scan import planning
 from .describe import unknown_source
 
-# Tags, names for versions that stay with all that they list until the tag is removed [GC10]; and
-# settling: the newest version, a member of a joint commit, no longer depends on its home.
-
 Said = Literal["committed", "aborted"]
 
 
@@ -70,12 +66,8 @@ def settle(ctx: TableContext, said: Said | None, *, reason: str | None = None) -
     else:
         _check_unknown(ctx, newest)
         head, part = _as_said(ctx, newest, said), Settlement(newest.snapshot.pending.table_id)
-    change = Write(
-        job=ctx.new_job(head),
-        birth=head.version,
-        operation="settle",
-        reason=reason if said is None else f"as {said}: {reason}",
-    )
+    reason, job = reason if said is None else f"as {said}: {reason}", ctx.new_job(head)
+    change = Write(job=job, birth=head.version, operation="settle", reason=reason)
     return commit(ctx, head, change, committers=Committers.THIS_PROCESS, part=part)
 
 
@@ -98,14 +90,14 @@ def _as_said(ctx: TableContext, newest: Head, said: Said) -> Head:
     if said == "committed":
         return newest
     assert newest.snapshot.pending is not None
-    base = read_object(ctx.store, newest.snapshot.pending.base)
+    below = newest.snapshot.pending.base
+    base = read_object(ctx.store, below)
     if base is None:
-        raise missing_version(newest.snapshot.pending.base)
+        raise missing_version(below)
     return Head(snapshot=state_before(newest.snapshot, base.snapshot), digest=newest.digest)
 
 
-# the end of the year 9999, the limit of Python's and other dates
-_LATEST_US = 253_402_300_799_000_000
+_LATEST_US = 253_402_300_799_000_000  # the end of the year 9999, the limit of Python's dates
 
 
 def tag(
@@ -124,15 +116,11 @@ def tag(
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=None)
     number = head.version if chosen is None else read_version(ctx.store, head, chosen).version
-    edit = TagEdit(
-        job=ctx.new_job(head),
-        birth=head.version,
-        operation="tag",
-        name=name,
-        version=number,
-        until=until,
-    )
-    return commit(ctx, head, edit)
+    return _tagged(ctx, head, operation="tag", name=name, version=number, until=until)
+
+
+def _tagged(ctx: TableContext, head: Head, **edit: Any) -> Outcome:
+    return commit(ctx, head, TagEdit(job=ctx.new_job(head), birth=head.version, **edit))
 
 
 def untag(ctx: TableContext, name: str) -> Outcome:
@@ -141,9 +129,7 @@ def untag(ctx: TableContext, name: str) -> Outcome:
         raise UsageError(f"a tag's name is a text, not {name!r}")
     head = ctx.open()
     choose_version(ctx.store, head, version=None, as_of=None, tag=name)
-    job = ctx.new_job(head)
-    edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
-    return commit(ctx, head, edit)
+    return _tagged(ctx, head, operation="untag", name=name)
 
 
 def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:
@@ -188,11 +174,8 @@ def plan_rollback(
 ) -> tuple[Head, Rollback]:
     """The latest version, and what would restore the table to a readable one, in one commit, which
     conflicts with anything else that is committed meanwhile; nothing is written. alone: undo joint
-    commits in this table alone. [CF13] [MT14]
-
-    One request for the target, and one for each manifest and run that only one of the two versions
-    lists.
-    """
+    commits in this table alone. One request for the target, and one for each manifest and run that
+    only one of the two versions lists. [CF13] [MT14]"""
     head = ctx.open()
     chosen = choose_version(ctx.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:
@@ -221,8 +204,7 @@ def plan_rollback(
 
 
 def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
-    """The error that this change would end with because it undoes a joint commit in one table only,
-    before it is committed. [MT14]"""
+    """The error for undoing a joint commit in one table only, before it is committed. [MT14]"""
     conflict = find_conflict(head.snapshot, change, Inputs(), (undoes_a_joint_commit,))
     if conflict is not None:
         committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
@@ -233,17 +215,13 @@ def _differing(ctx: TableContext, head: Snapshot, target: Snapshot) -> tuple[pa.
     added again counts as another entry."""
     before, after = planning.unshared_entries(ctx, head, target)
     old, new = (_identity(table) for table in (before, after))
-    return before.filter(pc.invert(pc.is_in(old, value_set=new))), after.filter(
-        pc.invert(pc.is_in(new, value_set=old))
-    )
+    taken, given = pc.is_in(old, value_set=new), pc.is_in(new, value_set=old)
+    return before.filter(pc.invert(taken)), after.filter(pc.invert(given))
 
 
 def _identity(table: pa.Table) -> pa.Array:
-    whole = table.select(["added", "path"]).combine_chunks()
-    if not whole.num_rows:
-        return pa.array([], pa.string())
-    added, path = (whole.column(name).chunk(0) for name in ("added", "path"))
-    return pc.binary_join_element_wise(added.cast(pa.string()), path.cast(pa.string()), " ")
+    added, path = (table.column(name).cast(pa.string()) for name in ("added", "path"))
+    return planning.whole(pc.binary_join_element_wise(added, path, " "))
 
 
 def _touched(
@@ -261,13 +239,9 @@ def _touched(
 def _dropped_keys(
     ctx: TableContext, head: Snapshot, target: Snapshot
 ) -> tuple[frozenset[str], dict[str, KeyRecord]]:
-    """(keys that the latest version records and the target does not, records of keys that were
-    invalidated after the target and stay so). [CF13] [KY7]
-
-    The work of the former is undone, and a rerun repeats it; no job from before the rollback may
-    commit any of them. For the latter nothing is undone now: a job that began after they were
-    invalidated may still commit one.
-    """
+    """(keys that the latest version records and the target does not, whose work is undone: no job
+    from before the rollback may commit any of them; records of keys that were invalidated after the
+    target and stay so: a job that began after that may still commit one). [CF13] [KY7]"""
     shared = {run.path for run in head.key_runs} & {run.path for run in target.key_runs}
     # Not by the versions of their records: keys that another rollback restored, or a rewind
     # invalidated, have older records.
@@ -299,9 +273,6 @@ def _records(ctx: TableContext, snapshot: Snapshot, keys: Set[str]) -> dict[str,
     return newest | {key: record for key, record in snapshot.keys.items() if key in keys}
 
 
-# Sets a watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
-
-
 def plan_rewind(
     ctx: TableContext,
     source: str,
@@ -312,11 +283,9 @@ def plan_rewind(
     alone: bool = False,
 ) -> tuple[Head, Rewind]:
     """The latest version, and what would set a source's watermark back and invalidate the keys
-    whose advances that undoes, in one commit, which conflicts if the source moves meanwhile.
-    Nothing is written. alone: undo joint commits in this table alone. [WM5] [MT14]
-
-    One request for each version back to the one that last had this watermark.
-    """
+    whose advances that undoes, in one commit, which conflicts if the source moves meanwhile;
+    nothing is written. alone: undo joint commits in this table alone. One request for each version
+    back to the one that last had this watermark. [WM5] [MT14]"""
     head = ctx.open()
     have = head.snapshot.watermarks.get(source)
     if source not in head.snapshot.origins and have is None:
@@ -349,15 +318,11 @@ def _check_target(source: str, have: Position, to: Position) -> None:
             f"source {source!r} has no position, since a rollback to before its first "
             "advance: rewind it to None to forget it"
         )
+    is_number = isinstance(to, int) and not isinstance(to, bool)
     try:
         check_advance(source, have, to)  # of one kind, and representable
     except ValueError as error:
-        if (
-            isinstance(have, int)
-            and isinstance(to, int)
-            and not isinstance(to, bool)
-            and -(2**63) <= to < have
-        ):
+        if isinstance(have, int) and is_number and -(2**63) <= int(to) < have:
             return
         raise UsageError(str(error)) from None
     if isinstance(have, int) or to == have:
@@ -395,9 +360,6 @@ def _undone_keys(ctx: TableContext, head: Head, source: str, to: Position) -> di
     return keys
 
 
-# Rolls several tables back by one joint commit. [MT14]
-
-
 def undo_together(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
     """Roll all tables back as planned, or none; one outcome for each. [MT1] [MT14]"""
     outcomes = commit_jointly(parts)
@@ -415,19 +377,15 @@ def plan_joint_rollback(
     settle: bool = True,
 ) -> list[TablePart]:
     """The rollback of each table to its target, a version or a tag; nothing of it is written, but
-    attempts of joint commits that their coordinators left are aborted. UsageError where the targets
-    hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
-
-    settle: False leaves those attempts as they are: the commit of the plan may conflict with them.
-    """
+    attempts of joint commits that their coordinators left are aborted, unless `settle` is False:
+    the commit may conflict with them then. UsageError where the targets hold a joint commit in some
+    of the tables only. [MT9] [MT14] [CF13]"""
     for ctx in contexts if settle else ():  # an abort in a home is a version, to be seen
         settle_first(ctx, ctx.open())
-    plans = [
-        plan_rollback(ctx, None, tag=target, reason=reason)
-        if isinstance(target, str)
-        else plan_rollback(ctx, target, reason=reason)
-        for ctx, target in zip(contexts, targets, strict=True)
-    ]
+    plans = []
+    for ctx, target in zip(contexts, targets, strict=True):
+        named = {"tag": target} if isinstance(target, str) else {"version": target}
+        plans.append(plan_rollback(ctx, **named, reason=reason))
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
     _check_targets(contexts, [back for _, back in plans])
     parts = []

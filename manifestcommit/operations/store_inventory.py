@@ -1,10 +1,6 @@
 """One listing of everything below a table path, kept as twenty-five bytes per object, and sets of
-names in eight bytes each, by Python's hashes of texts. [RD10] [IV10] [GC18]
-
-Names are not kept. An object is found again by the hash of its name; two names that share one (one
-pair in 2⁶⁴) look like one, and callers explain why that is harmless. An object that no version
-lists is classified by gc's rules for its name (protocol.retention).
-"""
+names in eight bytes each, by Python's hashes of texts: two names that share one (one pair in 2⁶⁴)
+look like one, and callers explain why that is harmless. [RD10] [IV10] [GC18]"""
 
 from __future__ import annotations
 
@@ -35,9 +31,8 @@ from ..store import Store
 Hashes: TypeAlias = "array[int]"
 
 _BUFFER = 1 << 20
-# The hash of a data file's name of this project takes these bits from the folder, and all others
-# from the file's own name: so the file is found in any folder. Own names are practically unique: 48
-# bits are enough for them.
+# The hash of our data file's name takes these bits from the folder, and all others from the file's
+# own name, which is practically unique in 48 bits: so the file is found in any folder.
 _FOLDER_BITS = 0xFFFF
 _LEAST = 84  # characters of `<task>-<attempt>-<n>-v<birth>-<table>-<random>.parquet`
 _TABLE_AT, _RANDOM_AT = -58, -41  # the dashes before the last two parts
@@ -117,8 +112,7 @@ def _sorted(numbers: Hashes) -> pa.Array:
 
 
 _EVERY = 5000  # objects that are processed together, between two calls of `progress`
-# Classes of objects that no version lists, by name: kind, and a description. Their number is what
-# is kept.
+# Classes of objects that no version lists: kind, and a description. Their number is kept.
 _CLASSES: tuple[tuple[str, str] | None, ...] = (
     None,  # already checked by name
     ("orphans", "objects of jobs that can not commit any more"),
@@ -144,9 +138,8 @@ class Looked(NamedTuple):
 
 
 class Inventory:
-    """The objects below a table path at one moment, after `head` was read. Two names that share a
-    hash (one pair in 2⁶⁴) look like one. youngest: the highest base version in a name of this
-    table, once the latest, and that name. [LY4]"""
+    """The objects below a table path at one moment, after `head` was read. youngest: the highest
+    base version in a name of this table, once the latest, and that name. [LY4]"""
 
     def __init__(self, store: Store, head: Snapshot, progress: Callable[[str], None]) -> None:
         self.versions: list[int] = []
@@ -189,33 +182,29 @@ class Inventory:
                 yield Looked(self._sizes[at], fresh)
 
     def note_missing(self, path: str) -> None:
-        """Note that a version lists this data file, which does not exist: a file of its name in
-        another folder still counts as a copy."""
+        """A version lists this data file: one of its name in another folder counts as a copy."""
         if len(self._missing) < _MISSING:
             self._missing.append(path)
 
     def left_over(self) -> list[VerifyFinding]:
         """The objects that no version lists, by class. Call it once all versions are checked."""
-        missing = []
-        own, sizes = in_arrow(self._own_names), in_arrow(self._sizes)
-        is_listed = _bytes(self._listed).cast(pa.bool_())
+        own, is_listed = in_arrow(self._own_names), _bytes(self._listed).cast(pa.bool_())
         is_left = pc.invert(is_listed)
         listed = pa.concat_arrays([own.filter(is_listed), in_arrow(_own_names(self._missing))])
         of_jobs = pc.is_in(self._classes, pa.array((_ORPHAN, _UNLISTED), pa.uint8()))
         copied = pc.and_(pc.and_(is_left, of_jobs), pc.is_in(own, listed))
         classes = pc.if_else(copied, pa.scalar(_FOREIGN, pa.uint8()), self._classes)
+        found = []
         for number, described in enumerate(_CLASSES):
             of_it = pc.and_(pc.equal(classes, number), is_left)
-            count = of_it.true_count
-            if described is not None and count:
-                kind, what = described
-                size = pc.sum(sizes.filter(of_it)).as_py()
-                missing.append(finding(kind, "", f"{what}: {count:,} of {size:,} bytes together"))
-        return missing
+            if described is not None and (count := of_it.true_count):
+                size = pc.sum(in_arrow(self._sizes).filter(of_it)).as_py()
+                text = f"{described[1]}: {count:,} of {size:,} bytes together"
+                found.append(finding(described[0], "", text))
+        return found
 
     def _class_of(self, name: str) -> int:
-        """Like `_classify`. All that a job of this table wrote where data files lie is of one
-        class, and is classified once."""
+        """Like `_classify`, once for all that a job of this table wrote where data files lie."""
         own = None if name.startswith(_ROOM) else own_job(name, self._horizon)
         if own is None:
             return self._classify(name)
@@ -228,10 +217,8 @@ class Inventory:
 
     def _classify(self, name: str) -> int:
         """gc's verdict on a name that no version lists: `protocol.retention` reads names. [GC5]"""
-        if (
-            name.startswith(object_names.VERSIONS)
-            and (version := object_names.parse_version(name)) is not None
-        ):
+        is_version = name.startswith(object_names.VERSIONS)
+        if is_version and (version := object_names.parse_version(name)) is not None:
             self.versions.append(version)
             return _SEEN
         if is_export(name):
@@ -273,8 +260,7 @@ class Inventory:
 
 
 def _own_names(names: Sequence[str]) -> Hashes:
-    """For each name, the hash of the file's own name, without its folder; for a metadata object,
-    that of the whole name."""
+    """For each name, the hash of the file's own name; for a metadata object, of the whole name."""
     return hashes(name if name.startswith(_ROOM) else name.rpartition("/")[2] for name in names)
 
 

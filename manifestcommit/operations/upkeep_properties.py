@@ -29,8 +29,8 @@ SORT_BY = "layout.sort-by"
 
 
 def retention_of(snapshot: Snapshot, asked: Mapping[str, Any] | None = None) -> Policy:
-    """What gc keeps: what is asked for, or else what the table's properties say, or else the
-    defaults. asked: argument -> its value; None: not asked for. [GC1] [UK1]"""
+    """What gc keeps: what is asked for, else what the properties say, else the defaults. asked:
+    argument -> its value, or None. [GC1] [UK1]"""
     chosen: dict[str, Any] = {}
     for name, field in RETENTION.items():
         value = (asked or {}).get(argument_of(name))
@@ -64,8 +64,7 @@ def retention_text(kept: Policy) -> str:
 
 
 def steps_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The steps of upkeep that the table lets `maintain` take, in their order; UsageError for a
-    value that names no such step. [UK1]"""
+    """The steps that the table lets `maintain` take; UsageError for no such step. [UK1]"""
     value = properties.get(MAINTAIN_STEPS, ",".join(STEPS))
     named = {part.strip() for part in value.split(",")}
     if named != {"none"} and not named <= {*STEPS}:
@@ -95,8 +94,7 @@ def sort_fields(names: Sequence[str], schema: Schema, partition_by: Collection[s
 
 
 def property_fields(text: str, schema: Schema, partition_by: Collection[str]) -> list[Field]:
-    """The columns that the property of a table's order names; UsageError for what it cannot be. An
-    empty text is one. [GC20]"""
+    """The columns that the property of a table's order names; UsageError if none. [GC20]"""
     names = [name.strip() for name in text.split(",") if name.strip()]
     try:
         if not names:
@@ -149,10 +147,8 @@ def check_unsorted(snapshot: Snapshot, changed: Collection[int]) -> None:
             )
 
 
-def check_upkeep(name: str, value: str | None) -> None:
+def check_upkeep(name: str, value: str) -> None:
     """UsageError for a value that one of these properties cannot have. [UK1]"""
-    if value is None:
-        return
     if name == MAINTAIN_STEPS:
         steps_of({name: value})
         return

@@ -1,6 +1,5 @@
 """Verifies a table: its chain, and everything that its readable versions list. Changes nothing.
-[RD10] [IV1] [IV6]
-"""
+[RD10] [IV1] [IV6]"""
 
 from __future__ import annotations
 
@@ -59,9 +58,6 @@ from ..runtime.environment import STARTS, prefetch
 from ..store import Store
 from .store_inventory import Hashes, Inventory, hashes, repeated
 
-# Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
-# [RD10] [DF3] [OB7]
-
 # files up to this size are fetched once; larger ones are streamed, once for the digest and once for
 # the rows
 _WHOLE_BYTES = 32 << 20
@@ -75,8 +71,7 @@ Progress = Callable[[str], None]
 def examine_file(
     store: Store, entry: Entry, schema: Schema, partition_by: Sequence[int]
 ) -> list[VerifyFinding]:
-    """The differences between the entry and the file. Raises StoreError if the store fails, never
-    because of the file's content. [RD10] [OB7]
+    """The differences between the entry and the file; StoreError if the store fails. [RD10] [OB7]
 
     Memory: one file of up to 32 MiB, or one batch of rows of a larger one.
     """
@@ -93,12 +88,14 @@ def examine_file(
         return [finding("file_unreadable", entry.path, f"it cannot be read as Parquet: {error}")]
 
 
+def _examined(store: Store, file: tuple[Entry, Schema, Sequence[int]]) -> list[VerifyFinding]:
+    return examine_file(store, *file)
+
+
 def _open(store: Store, entry: Entry) -> Any:
-    return (
-        pa.BufferReader(store.get(entry.path))
-        if entry.bytes <= _WHOLE_BYTES
-        else store.open_input(entry.path)
-    )
+    if entry.bytes > _WHOLE_BYTES:
+        return store.open_input(entry.path)
+    return pa.BufferReader(store.get(entry.path))
 
 
 def _differs(stream: Any, entry: Entry) -> str:
@@ -135,21 +132,17 @@ def _examine(
         yield finding("file_rows_differ", entry.path, text)
     columns = parquet_columns(file.schema_arrow)
     tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, columns, sys.maxsize)}
-    partitions = partition_fields(schema, partition_by)
-    sources = source_ids(partition_by)
+    partitions, sources = partition_fields(schema, partition_by), source_ids(partition_by)
     wanted = [leaf for id, leaf in tracked.items() if id in entry.columns or id in sources]
     tallies = {leaf.id: _Tally(leaf) for leaf in wanted}
     for field in partitions:
         if (source := tallies.get(field.id & MAX_FIELD_ID)) is not None:
             source.made[field.id] = field.type, maker(schema, field.id)
-    rows = 0
-    names = sorted({leaf.path[0] for leaf in wanted})
-    # Several files are decoded at the same time already. A large one may be the last of them, and
-    # take long.
+    rows, names = 0, sorted({leaf.path[0] for leaf in wanted})
+    # Several files are decoded at once already; a large one may be the last of them, and take long.
     is_large = entry.bytes > _WHOLE_BYTES
-    for batch in (
-        file.iter_batches(_BATCH_ROWS, columns=names, use_threads=is_large) if names else ()
-    ):
+    batches = file.iter_batches(_BATCH_ROWS, columns=names, use_threads=is_large)
+    for batch in batches if names else ():
         rows += batch.num_rows
         for tally in tallies.values():
             tally.add(batch)
@@ -198,17 +191,16 @@ class _Tally:
         if not self.leaf.bounded:
             return
         wanted = arrow_type(self.leaf.type)
-        column = (
-            column
-            if column.type == wanted
-            else column.cast(wanted, safe=not pa.types.is_floating(wanted))
-        )
+        if column.type != wanted:
+            column = column.cast(wanted, safe=not pa.types.is_floating(wanted))
         for id, (kind, make) in self.made.items():
             held = self.partitions.setdefault(id, set())
             if len(held) < 2:
                 held |= set(values.from_array(pc.unique(make(column)), kind)[:3])
-        if pa.types.is_floating(wanted):
-            column = self._without_nans(column)
+        if pa.types.is_floating(wanted):  # NaN bounds nothing
+            is_nan = pc.is_nan(column)
+            self._nans += pc.sum(is_nan).as_py() or 0
+            column = column.filter(pc.invert(is_nan))
         self._widen(column)
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
@@ -240,13 +232,6 @@ class _Tally:
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 
-    def _without_nans(self, column: pa.Array) -> pa.Array:
-        """NaN bounds nothing."""
-        is_nan = pc.is_nan(column)
-        nans = pc.sum(is_nan).as_py()
-        self._nans += nans or 0
-        return column.filter(pc.invert(is_nan)) if nans else column
-
 
 def _null(said: ColumnStats, nulls: int) -> Iterator[str]:
     if said.nulls is not None and said.nulls != nulls:
@@ -255,15 +240,9 @@ def _null(said: ColumnStats, nulls: int) -> Iterator[str]:
 
 def _ordered(wire: WireValue, type: str) -> Any:
     """A sort key for values of the type: floats may be infinite, bytes are compared so."""
-    return (
-        values.decode(wire, type)
-        if type in ("float", "double", "binary")
-        else values.order_key(wire, type)
-    )
+    is_decoded = type in ("float", "double", "binary")
+    return values.decode(wire, type) if is_decoded else values.order_key(wire, type)
 
-
-# Compares what readable versions list with what is stored below the table path: runs, manifests,
-# data files. [RD10] [IV6]
 
 # entries held in memory: of a manifest, and of files that wait to be read
 _AT_ONCE = 1024
@@ -301,14 +280,12 @@ class Contents:
         # compared with the object.
         self._runs: dict[str, list[RunRef]] = {}
         self._listed: dict[str, list[_Listed]] = {}
-        # what the version above inlines, already checked
-        self._above: frozenset[str] = frozenset()
+        self._above = frozenset[str]()  # what the version above inlines, already checked
         self._live = array("q")  # the hashes of what the latest version lists
         # of the latest version; None: cannot be counted
         self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)
         self._is_deep, self._read_files = deep, 0
-        # data files to read: at most `_AT_ONCE`, with what their entries are of
-        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
+        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []  # at most `_AT_ONCE`, to read
         self._reader = ManifestReader(store)
         self.files = self.bytes = 0
 
@@ -317,13 +294,51 @@ class Contents:
         """The number of listed manifests and runs."""
         return len(self._runs) + len(self._listed)
 
+    def walk(self, versions: Sequence[int]) -> None:
+        """Check all versions, newest first, with the one above. [OB1]"""
+        head, findings = self._head, self._findings
+        above: Head | None = None  # the last version without a contradiction
+        child: Snapshot | None = None  # the last such version that was a state of the table [MT5]
+        table_id = head.table_id  # the last such version's
+        skipped = {*head.void} - {*versions}
+        ahead = prefetch(partial(_read, self._store), versions, threads=_AHEAD, limit=_AHEAD)
+        for count, (version, read) in enumerate(ahead):
+            opened = read.result()
+            if count % 20 == 0:
+                self._say(f"verifying version {version:,} of {head.version:,}")
+            name = object_names.version_name(version)
+            if not isinstance(opened, Head):
+                text = opened or _GONE
+                findings.note("version_unreadable" if opened else "version_missing", name, text)
+                above = child = None
+                continue
+            snapshot = opened.snapshot
+            is_void = version in head.void
+            is_next = above is not None and all(
+                each in skipped for each in range(version + 1, above.version)
+            )
+            is_beneath = above is not None and above.snapshot.parent_digest == opened.digest
+            is_other = snapshot.table_id != head.table_id
+            if is_void and (is_other or (is_next and not is_beneath)):
+                findings.add(skipped_version(snapshot, head))
+                skipped.add(version)
+                continue
+            findings.add(*check_version(snapshot))
+            trusted = True
+            if above is not None and is_next:
+                trusted = is_beneath
+                findings.add(*_step(snapshot, above, None if is_void else child, trusted=trusted))
+            elif snapshot.table_id != table_id:
+                findings.add(other_table(snapshot, table_id, "newer versions"))
+            self.add_version(snapshot)
+            above = opened if trusted else None
+            child = None if not trusted else child if is_void else snapshot
+            table_id = snapshot.table_id if trusted else table_id
+
     def add_version(self, snapshot: Snapshot) -> None:
         """Check what only this version lists; manifests wait until all versions are known."""
-        for runs, kind in (
-            (snapshot.key_runs, KEY_RUN),
-            (snapshot.job_runs, JOB_RUN),
-            (snapshot.removed_runs, REMOVED_RUN),
-        ):
+        all_runs = (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
+        for runs, kind in zip(all_runs, (KEY_RUN, JOB_RUN, REMOVED_RUN), strict=True):
             for run in runs:
                 self._check_run(run, kind, snapshot.version)
         is_head = snapshot.version == self._head.version
@@ -373,9 +388,8 @@ class Contents:
     def _is_there(self, path: str, size: int, version: int) -> bool:
         (looked,) = self._inventory.look(hashes([path]))
         if looked.size is None:
-            self._findings.note(
-                "manifest_missing", path, f"it is missing; version {version} lists it"
-            )
+            text = f"it is missing; version {version} lists it"
+            self._findings.note("manifest_missing", path, text)
         elif looked.size != size:
             text = f"it has {looked.size:,} bytes, version {version} lists it with {size:,}"
             self._findings.note("manifest_damaged", path, text)
@@ -390,13 +404,10 @@ class Contents:
             known = self._listed.setdefault(ref.path, [])
             listed = next((reading for reading in known if reading.ref == ref), None)
             if listed is None:
-                listed = _Listed(
-                    ref=ref,
-                    schema=snapshot.schema,
-                    partition_by=snapshot.partition_by,
-                    version=snapshot.version,
-                    removed=gone,
-                )
+                of = {
+                    name: getattr(snapshot, name) for name in ("schema", "partition_by", "version")
+                }
+                listed = _Listed(ref=ref, removed=gone, **of)
                 known.append(listed)
             listed.removed &= gone
             if is_head:
@@ -411,8 +422,7 @@ class Contents:
             self._findings.note("version_unreadable", snapshot.version, str(error))
             self._sums = None if is_head else self._sums
             return
-        paths = [entry.path for entry in fresh]
-        sizes = [entry.bytes for entry in fresh]
+        paths, sizes = [entry.path for entry in fresh], [entry.bytes for entry in fresh]
         good = self._look(hashes(paths), sizes, paths.__getitem__, snapshot.version)
         if self._is_deep:
             self._add([fresh[at] for at in good], snapshot.schema, snapshot.partition_by)
@@ -430,10 +440,8 @@ class Contents:
         described = manifest_table.describe(table, listed)
         wrong = [name for name, value in described.items() if value != getattr(ref, name)]
         if wrong:
-            text = (
-                f"of {ref.path} it says {wrong[0]} = {getattr(ref, wrong[0])!r}, which is "
-                f"{described[wrong[0]]!r}"
-            )
+            said, found = getattr(ref, wrong[0]), described[wrong[0]]
+            text = f"of {ref.path} it says {wrong[0]} = {said!r}, which is {found!r}"
             self._findings.note("reference_false", listed.version, text)
         kept = _live(table, listed.removed)
         paths = kept.column("path")
@@ -442,10 +450,8 @@ class Contents:
             same = listed.in_head == listed.removed
             live = kept if same else _live(table, listed.in_head)
             self._live.extend(wanted if same else hashes(live.column("path").to_pylist()))
-            self._count(
-                live.num_rows,
-                *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")),
-            )
+            sums = (pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes"))
+            self._count(live.num_rows, *sums)
         sizes = kept.column("bytes").to_pylist()
         good = self._look(wanted, sizes, lambda at: paths[at].as_py(), listed.version)
         for start in range(0, len(good), _AT_ONCE) if self._is_deep else ():
@@ -456,9 +462,8 @@ class Contents:
             entries = manifest_table.from_table(rows, listed, inherited=listed.ref.added)
         # for example, source ranges that are not JSON
         except (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
-            self._findings.note(
-                "manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}"
-            )
+            text = f"its entries cannot be read: {error}"
+            self._findings.note("manifest_damaged", listed.ref.path, text)
             return
         self._add(entries, listed.schema, listed.partition_by)
 
@@ -470,12 +475,8 @@ class Contents:
 
     def _examine(self) -> None:
         """Read the files that wait, a few at the same time. [RD10]"""
-        for _, problems in prefetch(
-            lambda file: examine_file(self._store, *file),
-            self._waiting,
-            threads=_READERS,
-            limit=2 * _READERS,
-        ):
+        examine = partial(_examined, self._store)
+        for _, problems in prefetch(examine, self._waiting, threads=_READERS, limit=2 * _READERS):
             self._findings.add(*problems.result())
             self._read_files += 1
             if self._read_files % 10 == 0:
@@ -492,28 +493,23 @@ class Contents:
         except CorruptMetadataError as error:
             self._note_damage(ref.path, reason(error), listed.version)
         except (pa.ArrowException, ValueError, KeyError) as error:
-            self._findings.note(
-                "manifest_damaged",
-                ref.path,
-                f"it does not fit the schema of version {listed.version}: {error}",
-            )
+            text = f"it does not fit the schema of version {listed.version}: {error}"
+            self._findings.note("manifest_damaged", ref.path, text)
         return None
 
     def _look(
         self, wanted: Hashes, sizes: Sequence[int], path_of: Callable[[int], str], version: int
     ) -> list[int]:
-        """The places of the files that exist with their listed length and were not checked before;
-        those of other lengths are reported. [IV6]"""
+        """The places of files as listed and not checked before; others are reported. [IV6]"""
         good = []
         for at, looked in enumerate(self._inventory.look(wanted)):
-            if looked.size is None:
-                text = f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"
+            has, listed = looked.size, sizes[at]
+            if has is None:
+                text = f"it is missing; version {version} lists it, with {listed:,} bytes"
                 self._findings.note("file_missing", path_of(at), text)
                 self._inventory.note_missing(path_of(at))
-            elif looked.size != sizes[at]:
-                text = (
-                    f"it has {looked.size:,} bytes, version {version} lists it with {sizes[at]:,}"
-                )
+            elif has != listed:
+                text = f"it has {has:,} bytes, version {version} lists it with {listed:,}"
                 self._findings.note("file_size_differs", path_of(at), text)
             elif looked.fresh:
                 good.append(at)
@@ -527,8 +523,7 @@ class Contents:
                 self._sums[name] += more
 
     def _repeated(self) -> Iterator[VerifyFinding]:
-        """Paths that the latest version lists more than once: by hashes first, by names only if
-        hashes repeat. [OB5] [IV6]"""
+        """Paths that the latest version lists twice: by hashes first, then by names. [OB5] [IV6]"""
         suspects = repeated(self._live)
         paths = self._live_paths() if suspects else ()
         for path, count in Counter(path for path in paths if hash(path) in suspects).items():
@@ -550,11 +545,8 @@ def _live(table: pa.Table, removed: int) -> pa.Table:
 
 def reason(error: Exception) -> str:
     """Why an object is refused, without the advice at the end of the error's text."""
-    text = str(error)
-    if isinstance(error, CorruptMetadataError):
-        text = text.removeprefix(
-            f"{error.object_name} is damaged or was not written by manifestcommit: "
-        )
+    name = getattr(error, "object_name", "")  # of a CorruptMetadataError
+    text = str(error).removeprefix(f"{name} is damaged or was not written by manifestcommit: ")
     return text.partition(". Nothing was read from it")[0]
 
 
@@ -618,13 +610,8 @@ class Findings:
     def add(self, *findings: VerifyFinding) -> None:
         for reported in findings:
             # One problem per kind is enough for a file; for a version, every problem counts.
-            key = (
-                reported.kind,
-                reported.object,
-                reported.problem
-                if reported.object.startswith(object_names.VERSIONS) or not reported.object
-                else "",
-            )
+            is_file = reported.object and not reported.object.startswith(object_names.VERSIONS)
+            key = reported.kind, reported.object, "" if is_file else reported.problem
             if key in self._found:
                 continue
             self.damages += reported.severity == "damage"
@@ -640,12 +627,11 @@ def verify(
     ctx: TableContext, *, deep: bool = False, progress: Progress | None = None
 ) -> VerifyReport:
     """Check that everything that readable versions list exists as listed, and that the chain is
-    complete; findings name objects. [RD10]
+    complete; damage is reported, never raised. If gc expires meanwhile what seems to be missing, it
+    starts over. [RD10]
 
     One listing of the table path, one request per readable version, per manifest and per run; deep:
-    reads every file, in threads. Memory: 17 bytes per object, a manifest, eight versions. Nothing
-    is written. Damage is reported, never raised; errors of the store, and TableNotFoundError, are
-    raised. If gc expires meanwhile what seems to be missing, verification starts over.
+    reads every file, in threads. Memory: 17 bytes per object, a manifest, eight versions.
     """
     say = progress or (lambda step: None)
     for _ in range(STARTS):
@@ -660,14 +646,13 @@ def verify(
         if head is None or report.is_sound or not _has_expired_since(ctx.store, head.snapshot):
             return report
     raise StoreError(
-        f"{ctx.store.url}: versions were expired {STARTS} times while they were "
-        "verified; try again when gc is done"
+        f"{ctx.store.url}: versions were expired {STARTS} times while they were verified; try "
+        "again when gc is done"
     )
 
 
 def _newest_readable(store: Store, findings: Findings) -> Head | None:
-    """The latest version; if it cannot be read, or belongs to another table, the highest version
-    that can, so that the rest can be checked."""
+    """The latest version, or where that is damaged or misplaced, the highest that can be read."""
     try:
         return open_head(store)
     except UndecidedError as error:
@@ -685,11 +670,8 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
             if wrong is None:
                 return head
             if highest is None or above.tables:
-                kind = (
-                    "version_misplaced"
-                    if wrong.object_name == object_names.version_name(version)
-                    else "marker_missing"
-                )
+                is_version = wrong.object_name == object_names.version_name(version)
+                kind = "version_misplaced" if is_version else "marker_missing"
                 findings.note(kind, wrong.object_name, str(wrong))
             highest = highest or head
         elif head is not None:
@@ -714,7 +696,7 @@ def _verify(
     inventory = Inventory(store, head.snapshot, say)
     existing = _chosen(inventory, head.snapshot, findings)
     contents = Contents(store, head.snapshot, inventory, findings, deep=deep, progress=say)
-    _walk(store, head, existing, contents, findings, say)
+    contents.walk(existing)
     contents.finish()
     findings.add(*inventory.findings, *inventory.left_over())
     findings.add(*_above(store, head, inventory))
@@ -726,11 +708,8 @@ def _verify(
     youngest, its_name = inventory.youngest
     above = list_above(store, head.version).versions if youngest > head.version else ()
     if youngest > max(above, default=head.version):
-        text = (
-            f"{its_name} is of a job that began when it was the newest: it was lost, and "
-            "all versions since"
-        )
-        findings.note("version_missing", youngest, text)
+        what = "is of a job that began when it was the newest: it was lost, and all versions since"
+        findings.note("version_missing", youngest, f"{its_name} {what}")
     return VerifyReport(
         url=store.url,
         first=head.snapshot.expired,
@@ -759,25 +738,17 @@ def _violations(ctx: TableContext, snapshot: Snapshot) -> Iterator[VerifyFinding
 
 def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[int]:
     """The readable versions that exist, newest first; missing or unexpected are reported. [IV1]"""
-    tags = {
-        tag.version: name
-        for name, tag in sorted(head.tags.items())
-        if 1 <= tag.version < head.expired
-    }
-    inside = [
-        version for version in sorted(inventory.versions) if head.expired <= version <= head.version
-    ]
-    below = [version for version in sorted(inventory.versions) if version < head.expired]
+    tagged = sorted((tag.version, name) for name, tag in head.tags.items())
+    tags = {version: name for version, name in tagged if 1 <= version < head.expired}
+    there = sorted(each for each in inventory.versions if each <= head.version)
+    inside = [version for version in there if version >= head.expired]
+    below = [version for version in there if version < head.expired]
     before = head.expired - 1
     for version in (*inside, head.version + 1):
         for missing in range(before + 1, min(version, before + 1 + _NAMED)):
-            if missing in head.void:
-                continue
-            findings.note(
-                "version_missing",
-                missing,
-                "it is missing although the version is not expired",
-            )
+            if missing not in head.void:
+                text = "it is missing although the version is not expired"
+                findings.note("version_missing", missing, text)
         if version - before - 1 > _NAMED:
             text = f"with it all up to version {version - 1} are missing"
             findings.note("version_missing", before + 1 + _NAMED, text)
@@ -785,63 +756,12 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
     for version in sorted(tags.keys() - set(below)):
         text = f"it is missing although the tag {tags[version]!r} keeps the version"
         findings.note("version_missing", version, text)
-    left = [version for version in below if version not in tags]
-    for version in left:
-        text = (
-            f"it is below the oldest readable version, {head.expired}: gc has not come to "
-            "it, or a writer brought it back"
-        )
-        findings.note("version_leftover", version, text)
+    why = "gc has not come to it, or a writer brought it back"
+    for version in below:
+        if version not in tags:
+            text = f"it is below the oldest readable version, {head.expired}: {why}"
+            findings.note("version_leftover", version, text)
     return sorted((*inside, *(version for version in below if version in tags)), reverse=True)
-
-
-def _walk(
-    store: Store,
-    head: Head,
-    versions: Sequence[int],
-    contents: Contents,
-    findings: Findings,
-    say: Progress,
-) -> None:
-    """Check all versions, newest first, with the one above; `contents` gets theirs. [OB1]"""
-    above: Head | None = None  # the last version without a contradiction
-    child: Snapshot | None = None  # the last such version that was a state of the table [MT5]
-    table_id = head.snapshot.table_id  # the last such version's
-    skipped = {*head.snapshot.void} - {*versions}
-    for count, (version, read) in enumerate(
-        prefetch(partial(_read, store), versions, threads=_AHEAD, limit=_AHEAD)
-    ):
-        opened = read.result()
-        if count % 20 == 0:
-            say(f"verifying version {version:,} of {head.version:,}")
-        name = object_names.version_name(version)
-        if not isinstance(opened, Head):
-            text = opened or _GONE
-            findings.note("version_unreadable" if opened else "version_missing", name, text)
-            above = child = None
-            continue
-        snapshot = opened.snapshot
-        is_void = version in head.snapshot.void
-        is_next = above is not None and all(
-            each in skipped for each in range(version + 1, above.version)
-        )
-        is_beneath = above is not None and above.snapshot.parent_digest == opened.digest
-        is_other = snapshot.table_id != head.snapshot.table_id
-        if is_void and (is_other or (is_next and not is_beneath)):
-            findings.add(skipped_version(snapshot, head.snapshot))
-            skipped.add(version)
-            continue
-        findings.add(*check_version(snapshot))
-        trusted = True
-        if above is not None and is_next:
-            trusted = is_beneath
-            findings.add(*_step(snapshot, above, None if is_void else child, trusted=trusted))
-        elif snapshot.table_id != table_id:
-            findings.add(other_table(snapshot, table_id, "newer versions"))
-        contents.add_version(snapshot)
-        above = opened if trusted else None
-        child = None if not trusted else child if is_void else snapshot
-        table_id = snapshot.table_id if trusted else table_id
 
 
 def _step(
@@ -850,11 +770,8 @@ def _step(
     """What contradicts that the version above was built on this one. child: the next state of the
     table, where this is a state; trusted: whether their bytes agree. [OB1]"""
     if not trusted:
-        text = (
-            f"version {above.version} was built on other bytes than these: one of the two was "
-            "replaced"
-        )
-        yield finding("version_replaced", snapshot.version, text)
+        what = "was built on other bytes than these: one of the two was replaced"
+        yield finding("version_replaced", snapshot.version, f"version {above.version} {what}")
     elif child is not None:
         yield from check_step(msgspec.structs.replace(snapshot, version=child.version - 1), child)
 
@@ -879,10 +796,8 @@ def _read(store: Store, version: int) -> Head | str | None:
 def _unsettled(ctx: TableContext, head: Head) -> Iterator[VerifyFinding]:
     """What of joint commits depends on other tables, or is in one table only. [MT1] [MT10]"""
     if head.top is not None and not head.is_void and head.top.snapshot.pending is not None:
-        name = object_names.version_name(head.top.version)
-        text = (
-            f"the table at {head.top.snapshot.pending.home} has not decided yet what becomes of it"
-        )
+        name, home = object_names.version_name(head.top.version), head.top.snapshot.pending.home
+        text = f"the table at {home} has not decided yet what becomes of it"
         yield finding("member_is_undecided", name, text)
     for root, why, torn in check_partners(ctx.store, head.snapshot):
         if why:
@@ -898,10 +813,8 @@ def _exports_behind(ctx: TableContext, head: Snapshot) -> Iterator[VerifyFinding
             text = f"nothing is exported to {format} yet, or others have removed what was"
             yield finding("export_is_behind", "", text)
         elif lag.behind:
-            text = (
-                f"the export to {format} shows version {lag.version}, {lag.behind:,} behind the "
-                f"newest, for {age(lag.age_s or 0.0)}"
-            )
+            behind = f"{lag.behind:,} behind the newest, for {age(lag.age_s or 0.0)}"
+            text = f"the export to {format} shows version {lag.version}, {behind}"
             yield finding("export_is_behind", "", text)
 
 

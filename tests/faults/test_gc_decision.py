@@ -287,7 +287,7 @@ def test_runs_are_rewritten_where_they_hold_what_is_forgotten_and_only_there(sto
         return put_run(store, columns, job=each.new_job(head), env=each.env)
 
     def rewritten(runs: tuple[RunRef, ...], version: int) -> Any:
-        return gc._rewritten(each, runs, KEY_RUN, gc._newer(version), each.new_job(head))
+        return gc._rewritten(each, runs, KEY_RUN, lambda run: pa.array([at >= version for at in run[1].to_pylist()]), each.new_job(head))
 
     old, mixed = put(KEY_RUN, ("a", 1, "x"), ("b", 5, "x")), put(KEY_RUN, ("b", 2, "x"), ("b c", 6, "x"), ("b", 7, "y"))
     whole = put(KEY_RUN, ("d", 9, "x"))
