@@ -1,9 +1,6 @@
-"""Avro object containers, written column by column, and read back row by row. [EX5]
-
-Pure, and only as much of Avro as Iceberg's metadata needs. A column of values becomes pieces: an
-array with the bytes of each row. Rows are put together from pieces of several
-columns at once, which takes a twentieth of the time of encoding row by row.
-"""
+"""Avro object containers, written column by column, and read back row by row: as much of Avro as
+Iceberg's metadata needs. A column of values becomes pieces, an array with the bytes of each row,
+which takes a twentieth of the time of encoding row by row. Pure. [EX5]"""
 
 from __future__ import annotations
 
@@ -97,31 +94,23 @@ def container(
     schema: Mapping[str, Any], columns: Sequence[pa.Array], metadata: Mapping[str, str]
 ) -> bytes:
     """An object container with these columns as its record. Same columns, same bytes. [EX5]"""
-    rows = len(columns[0])
-    header = {
-        "avro.schema": json.dumps(schema, separators=(",", ":")),
-        "avro.codec": "deflate",
-        **metadata,
-    }
-    blocks = []
-    for start in range(0, rows, BLOCK_ROWS):
-        block = joined([column.slice(start, BLOCK_ROWS) for column in columns])
-        plain = b"".join(block.to_pylist())
-        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        blocks.append((len(block), packer.compress(plain) + packer.flush()))
+    text = json.dumps(schema, separators=(",", ":"))
+    header = {"avro.schema": text, "avro.codec": "deflate", **metadata}
     sync = hashlib.sha256(repr(sorted(header.items())).encode()).digest()[:_SYNC_BYTES]
     written = [_MAGIC, long_bytes(len(header))]
     for name, text in header.items():
         written += [_bytes(name.encode()), _bytes(text.encode())]
     written += [long_bytes(0), sync]
-    for count, packed in blocks:
-        written += [long_bytes(count), long_bytes(len(packed)), packed, sync]
+    for start in range(0, len(columns[0]), BLOCK_ROWS):
+        block = joined([column.slice(start, BLOCK_ROWS) for column in columns])
+        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        packed = packer.compress(b"".join(block.to_pylist())) + packer.flush()
+        written += [long_bytes(len(block)), _bytes(packed), sync]
     return b"".join(written)
 
 
 def read_rows(data: bytes, wanted: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The records of a container that this module has written, of the wanted schema or any;
-    ValueError if it is damaged."""
+    """The records of a container of ours, of the wanted schema or any; ValueError if damaged."""
     try:
         return _read_rows(data, wanted)
     except (IndexError, KeyError, TypeError, RecursionError, zlib.error) as error:

@@ -46,16 +46,6 @@ from . import file_columns
 from .file_columns import json_text, not_ours, put_shared
 
 TEXTS = pa.map_(pa.string(), pa.string())
-ADD = pa.struct(
-    [
-        ("path", pa.string()),
-        ("partitionValues", TEXTS),
-        ("size", pa.int64()),
-        ("modificationTime", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("stats", pa.string()),
-    ]
-)
 _EXACT_DIGITS = 15  # of a decimal that readers keep who parse JSON numbers as floats
 _PLAIN_PATH = r"^[A-Za-z0-9_.~/=-]*$"
 _TO_ESCAPE = r'[\x00-\x1f"\\]'
@@ -91,36 +81,30 @@ def _stats(entries: pa.Table, schema: Schema) -> pa.Array:
     """What Delta's readers may know of each file, as JSON: nothing to be misunderstood. [EX8]"""
     entries = _with_partition_bounds(entries)
     known = [leaf for leaf in leaves(schema) if f"min.{leaf.id}" in entries.column_names]
-    values: dict[str, dict[tuple[str, ...], pa.Array]] = {
-        "minValues": {leaf.path: _bound(entries, leaf, "min") for leaf in known},
-        "maxValues": {leaf.path: _bound(entries, leaf, "max") for leaf in known},
-        "nullCount": {
-            leaf.path: _column(entries, f"nulls.{leaf.id}").cast(pa.string()) for leaf in known
-        },
-    }
-    members = [_member("numRecords", _column(entries, "rows").cast(pa.string()))]
-    members += [_member(name, _object(found)) for name, found in values.items()]
+    nulls = {leaf.path: _count(entries, f"nulls.{leaf.id}") for leaf in known}
+    least, most = (
+        {leaf.path: _bound(entries, leaf, end) for leaf in known} for end in ("min", "max")
+    )
+    members = [_member("numRecords", _count(entries, "rows"))]
+    for name, found in (("minValues", least), ("maxValues", most), ("nullCount", nulls)):
+        members.append(_member(name, _object(found)))
     return _braced(members)
+
+
+def _count(entries: pa.Table, name: str) -> pa.Array:
+    return _column(entries, name).cast(pa.string())
 
 
 def _with_partition_bounds(entries: pa.Table) -> pa.Table:
     """The entries, with the partition value as both bounds of a partition column: each row of the
     file has it, whether or not the column's values were counted."""
-    ids = [name.partition(".")[2] for name in entries.column_names if name.startswith("partition.")]
-    for id in ids:
-        value = entries.column(f"partition.{id}")
-        made = {
-            "min": value,
-            "max": value,
-            "nulls": pc.if_else(pc.is_valid(value), 0, entries.column("rows")),
-            "cuts": pa.repeat(pa.scalar(0, pa.int8()), len(value)),
-        }
-        for kind, column in made.items():
-            name = f"{kind}.{id}"
-            if name in entries.column_names:
-                entries = entries.drop_columns([name])
-            entries = entries.append_column(name, column)
-    return entries
+    columns = dict(zip(entries.column_names, entries.columns, strict=True))
+    for name in [name for name in columns if name.startswith("partition.")]:
+        value, id = columns[name], name.partition(".")[2]
+        columns |= {f"min.{id}": value, f"max.{id}": value}
+        columns[f"nulls.{id}"] = pc.if_else(pc.is_valid(value), 0, columns["rows"])
+        columns[f"cuts.{id}"] = pa.repeat(pa.scalar(0, pa.int8()), len(value))
+    return pa.table(columns)
 
 
 def _object(values: Mapping[tuple[str, ...], pa.Array]) -> pa.Array:
@@ -185,8 +169,7 @@ def _bound(entries: pa.Table, leaf: Leaf, end: str) -> pa.Array:
 
 def _is_number(kind: str) -> bool:
     parts = decimal_parts(kind)
-    is_whole = kind in INTEGERS
-    return is_whole or (parts is not None and parts[0] <= _EXACT_DIGITS)
+    return kind in INTEGERS or (parts is not None and parts[0] <= _EXACT_DIGITS)
 
 
 def _between(numbers: pa.Array, ends: tuple[int, int]) -> pa.Array:
@@ -196,13 +179,10 @@ def _between(numbers: pa.Array, ends: tuple[int, int]) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     """Texts as JSON."""
-    if pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
-        made = [
-            None if text is None else json.dumps(text, ensure_ascii=False)
-            for text in texts.to_pylist()
-        ]
-        return pa.array(made, pa.string())
-    return _in_quotes(texts)
+    if not pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
+        return _in_quotes(texts)
+    made = (None if text is None else json_text(text) for text in texts.to_pylist())
+    return pa.array(made, pa.string())
 
 
 def _in_quotes(texts: pa.Array) -> pa.Array:
@@ -262,44 +242,36 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7}
     if features:
         protocol |= {"minReaderVersion": 3, "readerFeatures": features}
-    configuration = checks
+    configuration, written = dict(checks), ["checkConstraints"] if checks else []
     if mapped:
         highest = max(field.id for _, field in walk(schema.fields))
-        configuration = {
-            **checks,
-            "delta.columnMapping.mode": "name",
-            "delta.columnMapping.maxColumnId": str(highest),
-        }
-    written = ["checkConstraints"] if checks else []
+        configuration["delta.columnMapping.mode"] = "name"
+        configuration["delta.columnMapping.maxColumnId"] = str(highest)
 
     def named(field: Field) -> Field:
         mapping = {"id": field.id, "physicalName": field.file_name} if mapped else {}
         metadata = {f"delta.columnMapping.{name}": each for name, each in mapping.items()}
         return msgspec.structs.replace(field, metadata=metadata)
 
-    columns = to_spark(map_fields(schema, named), physical=False)
+    protocol["writerFeatures"] = [*features, *written, WRITER_FEATURE]
     metadata = {
         "id": metadata_id(snapshot.table_id),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json_text(columns),
+        "schemaString": json_text(to_spark(map_fields(schema, named), physical=False)),
         "partitionColumns": [],
         "configuration": configuration,
     }
-    return [
-        {"protocol": protocol | {"writerFeatures": [*features, *written, WRITER_FEATURE]}},
-        {"metaData": metadata},
-    ]
+    return [{"protocol": protocol}, {"metaData": metadata}]
 
 
 def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa.Table) -> bytes:
     """The actions that lead from one version to the next. removed, added: entries. [EX5]"""
     milliseconds = after.committed_at // 1000
     changes = any(commit.operation != REPLACE for commit in after.commits)
-    operations = ",".join(commit.operation for commit in after.commits)
     info: dict[str, Any] = {
         _TABLE_ID: after.table_id,  # first: see `table_in`
         "timestamp": milliseconds,
-        "operation": operations,
+        "operation": ",".join(commit.operation for commit in after.commits),
         "operationParameters": {},
         "engineInfo": "manifestcommit",
     }
@@ -320,8 +292,7 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
 
 
 def checkpoint_bytes(snapshot: Snapshot, tables: Iterable[pa.Table]) -> tuple[bytes, int]:
-    """A checkpoint, the whole state of one version, and how many actions it has. tables: its files,
-    entries as manifests' tables."""
+    """A checkpoint of one version, with these entries, and how many actions it has."""
     heads, sink, committed_ms = head_actions(snapshot), io.BytesIO(), snapshot.committed_at // 1000
     count = len(heads)
     with pq.ParquetWriter(sink, _CHECKPOINT, compression="zstd") as writer:
@@ -330,56 +301,33 @@ def checkpoint_bytes(snapshot: Snapshot, tables: Iterable[pa.Table]) -> tuple[by
             for start in range(0, entries.num_rows, _GROUP_ROWS):
                 some = entries.slice(start, _GROUP_ROWS)
                 files = adds(some, snapshot.schema, committed_ms, changes=False)
-                columns = [
-                    files if field.name == "add" else pa.nulls(len(files), field.type)
-                    for field in _CHECKPOINT
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
+                columns = {kind.name: pa.nulls(len(files), kind.type) for kind in _CHECKPOINT}
+                writer.write_table(pa.table(columns | {"add": files}, schema=_CHECKPOINT))
                 count += len(files)
     return sink.getvalue(), count
 
 
+def _struct(text: str, **others: pa.DataType) -> pa.DataType:
+    """A struct of members, each by its name and type."""
+    members = [(name, _ARROW[kind]) for name, kind in map(str.split, text.split(","))]
+    return pa.struct([*members, *others.items()])
+
+
+_ARROW = {"text": pa.string(), "int": pa.int32(), "long": pa.int64(), "boolean": pa.bool_()}
+_ARROW |= {"texts": pa.list_(pa.string()), "map": TEXTS}
+_ADD = "path text, partitionValues map, size long, modificationTime long, dataChange boolean,"
+ADD = _struct(f"{_ADD} stats text")
+_METADATA = "id text, name text, description text, schemaString text, partitionColumns texts,"
+_METADATA += "configuration map, createdTime long"
+_FEATURES = "readerFeatures texts, writerFeatures texts"
 _CHECKPOINT = pa.schema(
-    [
-        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64())])),
-        ("add", ADD),
-        (
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                ]
-            ),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", TEXTS),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(pa.string())),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
+    {
+        "txn": _struct("appId text, version long"),
+        "add": ADD,
+        "remove": _struct("path text, deletionTimestamp long, dataChange boolean"),
+        "metaData": _struct(_METADATA, format=_struct("provider text, options map")),
+        "protocol": _struct(f"minReaderVersion int, minWriterVersion int, {_FEATURES}"),
+    }
 )
 
 
@@ -455,7 +403,7 @@ def export(ctx: TableContext, head: Head) -> int:
 def _expressible(ctx: TableContext, head: Head, newest: int | None) -> list[Snapshot]:
     """The versions from the log's newest one to the head, ascending; or, if one of these cannot be
     read or expressed, or they are too many, the last few that can."""
-    found: list[Snapshot] = []
+    found = list[Snapshot]()
     follows = newest is not None and head.version - newest <= MOST_CAUGHT_UP
     most = head.version - newest + 1 if follows and newest is not None else MOST_COMMITS
     for old in walk_back(ctx.store, head):
@@ -484,12 +432,9 @@ def before_deletion(ctx: TableContext, head: Head) -> None:
 def unreached(
     ctx: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
-    """Commits and checkpoints below the newest checkpoint that is older than `cut_s` and no later
-    than the oldest readable version; all of the log, where its newest version is dead; none of
-    another table's. [EX4]
-
-    Younger ones do not count: each gc that expires a version puts one.
-    """
+    """Commits and checkpoints below the newest checkpoint that is older than `cut_s` (each gc that
+    expires a version puts a younger one) and no later than the oldest readable version; all of the
+    log, where its newest version is dead; none of another table's. [EX4]"""
     commits, checkpoints, hint = _objects(ctx.store)
     newest = max((*commits, *checkpoints), default=0)
     if not newest or not is_of_table(ctx.store, newest, decided.table_id):
@@ -510,9 +455,8 @@ def unreached(
 
 def _objects(store: Store) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
     """Commits and checkpoints in the log, by version, and the object that names a checkpoint."""
-    hint: list[ObjectInfo] = []
-    commits: dict[int, ObjectInfo] = {}
-    checkpoints: dict[int, ObjectInfo] = {}
+    commits, checkpoints = dict[int, ObjectInfo](), dict[int, ObjectInfo]()
+    hint = list[ObjectInfo]()
     for info in store.list(FOLDER):
         if (version := version_of(info.name)) is not None:
             (commits if info.name == commit_name(version) else checkpoints)[version] = info

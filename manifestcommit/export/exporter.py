@@ -70,23 +70,17 @@ def export_formats(ctx: TableContext, head: Head) -> list[Export]:
     return made
 
 
-def parse_formats(value: str) -> list[str]:
-    """The formats that a value of the property names; UsageError for any other."""
+def check_formats(ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str) -> None:
+    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
+    the table as it is. snapshot: None: the table is to be created. [EX9]"""
     names = [name.strip() for name in value.split(",")]
-    unknown = [name for name in names if name not in FORMATS]
-    if unknown or len(set(names)) < len(names):
+    if not {*names} <= {*FORMATS} or len(set(names)) < len(names):
         known = ", ".join(sorted(FORMATS))
         raise UsageError(
             f"property {EXPORT_FORMATS!r} names formats, split by commas, each once: {known}; "
             f"not {value!r}"
         )
-    return names
-
-
-def check_formats(ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str) -> None:
-    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
-    the table as it is. snapshot: None: the table is to be created. [EX9]"""
-    for format in parse_formats(value):
+    for format in names:
         exporter = FORMATS[format]
         exporter.check(ctx, schema)
         if snapshot is not None:
@@ -141,15 +135,13 @@ def unreached(
     ctx: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs any more. [EX4]"""
-
-    def is_dead(shown: int) -> bool:
-        return _was_unreadable(ctx, decided, shown, cut_s)
-
+    exported = _known_formats(decided)
     for format, exporter in FORMATS.items():
-        exported = format in _known_formats(decided)
-        yield from exporter.unreached(
-            ctx, decided, cut_s, (lambda _: False) if exported else is_dead
-        )
+
+        def is_dead(shown: int, is_exported: bool = format in exported) -> bool:
+            return not is_exported and _was_unreadable(ctx, decided, shown, cut_s)
+
+        yield from exporter.unreached(ctx, decided, cut_s, is_dead)
 
 
 def _was_unreadable(ctx: TableContext, decided: Snapshot, version: int, cut_s: float) -> bool:

@@ -1,9 +1,6 @@
 """What exports share: checks of the columns of data files that other programs wrote, and objects
-that several exporters may create at once. [EX2] [EX6] [EX9]
-
-Engines find columns by field ids where a file has them. An adopted file with ids of its own would
-read as nulls, silently.
-"""
+that several exporters may create at once. Engines find columns by field ids where a file has them:
+an adopted file with ids of its own would read as nulls, silently. [EX2] [EX6] [EX9]"""
 
 from __future__ import annotations
 
@@ -41,6 +38,12 @@ def not_ours(store: Store, folder: str) -> UsageError:
         "mix the two. Nothing was changed. Move the folder away, or delete it if nobody reads it, "
         "and export again"
     )
+
+
+def check_ours(store: Store, folder: str, shown: Any, snapshot: Snapshot) -> None:
+    """The same error, where what is shown there is of another table. [EX9]"""
+    if shown is not None and shown.table_id != snapshot.table_id:
+        raise not_ours(store, folder)
 
 
 def entries_since(
@@ -87,11 +90,8 @@ _REWRITE = (
 
 def check_ids(ctx: TableContext, entries: pa.Table, schema: Schema) -> None:
     """UsageError if the field ids in one of these files are not the table's, or a type in it is
-    none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
-    [EX9]
-
-    One request for each file of another program; its columns of INT96 are read.
-    """
+    none of Iceberg's for the table's. Files without any id are read by the names in them. One
+    request for each file of another program; its columns of INT96 are read. [EX6] [EX9]"""
     for path, columns in _columns_of(ctx, of_others(entries)):
         if misread := next(filter(_is_misread, columns), None):
             raise UsageError(
@@ -145,23 +145,19 @@ def _columns_of(
     def columns(path: str) -> pa.Schema:
         try:
             with ctx.store.open_input(path) as stream:
-                file = open_noted(
-                    stream, sizes[path], footers[path], coerce_int96_timestamp_unit="us"
-                )
+                options = {"coerce_int96_timestamp_unit": "us"}
+                file = open_noted(stream, sizes[path], footers[path], **options)
                 if not by_spark and (reason := _misread_layout(file)):
                     raise UsageError(f"{ctx.store.url}/{path} {reason}. {_REWRITE}")
                 return file.schema_arrow
         except FileNotFoundError:
             raise missing_file(ctx.store.url, path) from None
         except (pa.ArrowException, OSError) as error:
-            raise UsageError(
-                f"{ctx.store.url}/{path} cannot be read as a Parquet file: {error}"
-            ) from error
+            what = f"{ctx.store.url}/{path} cannot be read as a Parquet file: {error}"
+            raise UsageError(what) from error
 
     yield from zip(paths, map_in_batches(ctx.store, columns, paths), strict=True)
 
-
-# Columns as other readers misread them, though pyarrow and Spark read them right.
 
 _LEVELS = ("list", "element"), ("list", "item")
 # The microseconds that are nanoseconds in 64 bits: the other readers take INT96 for these.
@@ -169,7 +165,7 @@ _NANOSECONDS = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
 
 
 def _misread_layout(file: pq.ParquetFile) -> str | None:
-    """What other readers read as other values; None: nothing. Columns of INT96 are read."""
+    """What others misread, though pyarrow and Spark do not; None: nothing. INT96 is read."""
     old = set()
     arrow = file.schema_arrow  # pyarrow makes it anew each time
     for found in parquet_columns(arrow):

@@ -48,7 +48,7 @@ from ..log.version_chain import Head, raise_if_expired, read_version
 from ..protocol.conflict import is_readable
 from ..store import ObjectInfo, Store
 from . import avro, file_columns
-from .file_columns import check_types, entries_since, json_text, not_ours, put_shared
+from .file_columns import check_ours, check_types, entries_since, json_text, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
 
@@ -157,17 +157,12 @@ def _mapped(field_id: int, name: str, kind: Any) -> dict[str, Any]:
 
 
 _NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
-_AVRO_TYPES: dict[str, Any] = {
-    "boolean": "boolean",
-    "byte": "int",
-    "short": "int",
-    "integer": "int",
-    "long": "long",
-    "string": "string",
+_MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+_AVRO_TYPES: dict[str, Any] = {  # of Iceberg's, those that are called otherwise
     "binary": "bytes",
     "date": {"type": "int", "logicalType": "date"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
-    "timestamp_ntz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+    "timestamptz": {**_MOMENT, "adjust-to-utc": True},
+    "timestamp": {**_MOMENT, "adjust-to-utc": False},
 }
 
 
@@ -275,12 +270,8 @@ def _partition_values(entries: pa.Table, of: Shape) -> Iterator[pa.Array]:
             values = avro.texts(column)
         elif isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
             width = _decimal_width(parts[0])
-            values = avro.of_values(
-                [
-                    _unscaled(value).to_bytes(width, "big", signed=True)
-                    for value in column.to_pylist()
-                ]
-            )
+            numbers = map(_unscaled, column.to_pylist())
+            values = avro.of_values([each.to_bytes(width, "big", signed=True) for each in numbers])
         else:
             numbers = _numbers(column, kind)
             values = avro.fixed(numbers) if kind == "boolean" else avro.longs(numbers)
@@ -406,15 +397,9 @@ def _escaped(found: re.Match[str]) -> str:
 def _partition_type(kind: FieldType, at: int) -> Any:
     assert isinstance(kind, str)  # nothing nested partitions a table
     if (parts := decimal_parts(kind)) is None:
-        return _AVRO_TYPES[kind]
-    return {
-        "type": "fixed",
-        "name": f"decimal_{at}",
-        "size": _decimal_width(parts[0]),
-        "logicalType": "decimal",
-        "precision": parts[0],
-        "scale": parts[1],
-    }
+        return _AVRO_TYPES.get(_TYPES[kind], _TYPES[kind])
+    size = {"size": _decimal_width(parts[0]), "precision": parts[0], "scale": parts[1]}
+    return {"type": "fixed", "name": f"decimal_{at}", "logicalType": "decimal", **size}
 
 
 _SUMMARY = _record(
@@ -644,12 +629,7 @@ def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the newest document is another table's. Two requests. [EX9]"""
     version = exported_version(ctx.store)
     if version is not None:
-        _check_ours(ctx.store, _document(ctx.store, version), snapshot)
-
-
-def _check_ours(store: Store, document: Document | None, snapshot: Snapshot) -> None:
-    if document is not None and document.table_id != snapshot.table_id:
-        raise not_ours(store, FOLDER)
+        check_ours(ctx.store, FOLDER, _document(ctx.store, version), snapshot)
 
 
 def location(store: Store) -> str:
@@ -676,7 +656,7 @@ def export(ctx: TableContext, head: Head) -> int:
     store, snapshot = ctx.store, head.snapshot
     before = exported_version(store)
     document = _document(store, before) if before is not None else None
-    _check_ours(store, document, snapshot)
+    check_ours(store, FOLDER, document, snapshot)
     if before is not None and document is not None and before >= head.version:
         return before
     check(ctx, snapshot.schema)

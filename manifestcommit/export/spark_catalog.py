@@ -1,9 +1,7 @@
-"""Puts a log of Spark's file sink that names a table's files: Spark's catalog reads it. [EX10]
-
-One object, rewritten as a whole. Beside it are two that stop mistakes: a file where a committer of
-Spark wants its folder, so that an INSERT INTO fails, and one that is no Parquet file, so that who
-lists the folder instead of reading the log gets an error and not an empty table.
-"""
+"""Puts a log of Spark's file sink that names a table's files: Spark's catalog reads it. Beside it
+are two objects that stop mistakes: a file where a committer of Spark wants its folder, so that an
+INSERT INTO fails, and one that is no Parquet file, so that who lists the folder instead of reading
+the log gets an error and not an empty table. [EX10]"""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ from ..log.version_chain import Head, raise_if_expired
 from ..scan.planning import entries_table
 from ..store import ObjectInfo, Store
 from . import file_columns
-from .file_columns import entries_since, not_ours
-
-# The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
+from .file_columns import check_ours, entries_since
 
 _TYPES = {name: each.sql for name, each in PRIMITIVES.items() if each.sql}
 
@@ -64,8 +60,7 @@ def check_schema(schema: Schema) -> None:
 
 
 def _options(schema: Schema) -> Iterable[tuple[str, str]]:
-    """What Spark's scan needs so that no setting of a session changes rows: other programs' files
-    with float columns may be added later."""
+    """What Spark's scan needs so that no setting of a session changes rows, now or later."""
     floats = any(field.type in FLOATS for _, field in walk(schema.fields))
     options = sink_log.SCAN_OPTIONS | {"recursiveFileLookup": "true"}
     return (options | (sink_log.UNPRUNED | sink_log.TWO_ZEROS if floats else {})).items()
@@ -156,12 +151,7 @@ def _check_names(store: Store, entries: pa.Table) -> None:
 
 def check_owner(ctx: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the log is another table's. One request. [EX9]"""
-    _check_ours(ctx.store, _shown(ctx.store), snapshot)
-
-
-def _check_ours(store: Store, shown: _Shown | None, snapshot: Snapshot) -> None:
-    if shown is not None and shown.table_id != snapshot.table_id:
-        raise not_ours(store, FOLDER)
+    check_ours(ctx.store, FOLDER, _shown(ctx.store), snapshot)
 
 
 def location(store: Store) -> str:
@@ -196,7 +186,7 @@ def _shown(store: Store) -> _Shown | None:
 def export(ctx: TableContext, head: Head) -> int:
     """Show this version, unless a later one is; returns the version that is shown. [EX10]"""
     shown = _shown(ctx.store)
-    _check_ours(ctx.store, shown, head.snapshot)
+    check_ours(ctx.store, FOLDER, shown, head.snapshot)
     if shown is not None and shown.version >= head.version:
         return shown.version
     _put(ctx, head, shown)
