@@ -27,8 +27,6 @@ from ..runtime.environment import prefetch
 from ..store.arrow_filesystem import knowing_sizes
 from ..store.base import missing_file
 
-# A pyarrow dataset that compares footers of other programs' files, and orders floats as Spark.
-
 _AT_ONCE = 8
 _FILTER_ADVICE = (
     "this filter is evaluated after reading, because statistics in files of other programs may be "
@@ -78,10 +76,9 @@ class CheckedDataset(_NamingDataset):
     whose filter may match their partition; what a filter asks of their columns of doubtful
     statistics is evaluated after reading. In any filter NaN is above all numbers, as in Spark.
 
-    It wraps pyarrow's own dataset over the same fragments, and no Python runs during a scan. So it
-    works with every consumer of datasets: DuckDB, Polars, joins, `Scanner.from_dataset`. Raises
-    CorruptMetadataError or DataFileMissingError, which name the file; where pages are damaged, that
-    holds for its own methods, and consumers that read through a scanner raise what Arrow says.
+    It wraps pyarrow's own dataset over the same fragments, and no Python runs during a scan, so
+    that it works with every consumer of datasets. Errors name the file; where pages are damaged,
+    that holds for its own methods only.
     """
 
     def __init__(
@@ -95,13 +92,8 @@ class CheckedDataset(_NamingDataset):
         """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
         (path below the table path, bytes, footer) of each file to check; doubtful: top-level
         columns by whose statistics no row may be left out."""
-        super().__init__(
-            dataset.get_fragments(),
-            dataset.schema,
-            dataset.format,
-            dataset.filesystem,
-            dataset.partition_expression,
-        )
+        given = (dataset.schema, dataset.format, dataset.filesystem, dataset.partition_expression)
+        super().__init__(dataset.get_fragments(), *given)
         self._plain, self._url, self._others = dataset, url, dict(others)
         self._base, self._doubtful = base, doubtful
 
@@ -180,9 +172,8 @@ class CheckedDataset(_NamingDataset):
     def _check(self, filter: Any) -> None:
         if not self._others:
             return
-        for path, checked in prefetch(
-            self._check_one, self._chosen(filter), threads=_AT_ONCE, limit=2 * _AT_ONCE
-        ):
+        paths = self._chosen(filter)
+        for path, checked in prefetch(self._check_one, paths, threads=_AT_ONCE, limit=2 * _AT_ONCE):
             checked.result()
             self._others.pop(path, None)
 
@@ -190,11 +181,8 @@ class CheckedDataset(_NamingDataset):
         """The files that are not checked yet and may have rows for which the filter is true."""
         if filter is None:
             return list(self._others)
-        return [
-            fragment.path
-            for fragment in self._plain.get_fragments(filter)
-            if fragment.path in self._others
-        ]
+        paths = (fragment.path for fragment in self._plain.get_fragments(filter))
+        return [path for path in paths if path in self._others]
 
     def _check_one(self, path: str) -> None:
         known = self._others.get(path)
@@ -235,16 +223,9 @@ def is_damage(error: Exception) -> bool:
     return not isinstance(error, ManifestCommitError) and getattr(error, "errno", None) is None
 
 
-# Partition values that a reader must not look for in a file: for adopted files, only their
-# entries may hold them.
-
-
 class Constants(msgspec.Struct, frozen=True, kw_only=True):
     """What only the entries of adopted files hold: values of partition columns, which the files may
-    lack, and their footers. [AF3] [DF4]
-
-    columns: names in files; values: path -> wire values, one for each column; footers: by path.
-    """
+    lack, and their footers, both by path. columns: names in files. [AF3] [DF4]"""
 
     columns: tuple[str, ...] = ()
     values: dict[str, tuple[WireValue, ...]] = {}
@@ -252,12 +233,10 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, files: Iterable[tuple[str, int]]) -> Constants:
         """The constants of these files only."""
-        paths = [path for path, _ in files if path in self.footers]
-        return Constants(
-            columns=self.columns,
-            values={path: self.values[path] for path in paths if path in self.values},
-            footers={path: self.footers[path] for path in paths},
-        )
+        paths = {path for path, _ in files}
+        values = {path: value for path, value in self.values.items() if path in paths}
+        footers = {path: footer for path, footer in self.footers.items() if path in paths}
+        return Constants(columns=self.columns, values=values, footers=footers)
 
 
 def united(parts: Iterable[Constants]) -> Constants:
@@ -273,10 +252,7 @@ def united(parts: Iterable[Constants]) -> Constants:
 def constants_in(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str
 ) -> Constants:
-    """The constants of every listed file of another program. [AF3] [DF4]
-
-    entries: as a manifest's table; such files have no digest.
-    """
+    """The constants of every listed file of another program: it has no digest. [AF3] [DF4]"""
     foreign = entries.filter(pc.is_null(entries.column("digest")))
     footers = footers_of(foreign, url)
     fields = [each for each in partition_fields(schema, partition_by) if each.id <= MAX_FIELD_ID]
@@ -292,13 +268,9 @@ def open_dataset(
     ctx: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
 ) -> ds.Dataset:
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
-    error, and so is a link. [RD2] [SE2]
-
-    No request is made before rows are read. The footers of files of other programs are compared
-    with what was noted, before the first scan that may read them. [AF3] pyarrow gets the partition
+    error, and so is a link. No request is made before rows are read. pyarrow gets the partition
     values, so a filter on them opens no other file. data: the bytes of the only file, which was
-    checked.
-    """
+    checked. [RD2] [SE2] [AF3]"""
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, ctx.store.url, snapshot.version
     )
@@ -306,9 +278,8 @@ def open_dataset(
         return ds.dataset(logical.empty_table())
     kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
     if data is not None:
-        fragment = kind.make_fragment(
-            pa.BufferReader(data), partition_expression=_guarantees(table, snapshot)[0]
-        )
+        (known,) = _guarantees(table, snapshot)
+        fragment = kind.make_fragment(pa.BufferReader(data), partition_expression=known)
         held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
         return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
@@ -413,9 +384,8 @@ class RenamedDataset(_NamingDataset):
 
 
 def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
-    columns = [
-        (field.file_name, table.column(f"partition.{field.id}")) for field in _columns_in(snapshot)
-    ]
+    fields = _columns_in(snapshot)
+    columns = [(each.file_name, table.column(f"partition.{each.id}")) for each in fields]
     if not columns:
         return [pc.scalar(True)] * table.num_rows
 

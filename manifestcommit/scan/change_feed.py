@@ -1,10 +1,8 @@
-"""A table as a stream of files: each added file is delivered once, in the order of versions; a
-small offset records the position. [SP8]
-"""
+"""A table as a stream of files, each once, in the order of versions; a small offset records the
+position. [SP8]"""
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -54,12 +52,9 @@ class Given(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 class VersionFeed(ABC, Generic[T]):
     """What a stream gets from the versions of one table, from any offset on; the same for every
-    call. [SP8]
-
-    columns: those that the stream shows, of version `pinned`. A call costs one list request; for a
-    new latest version a get and another list; and for each version that it is the first to read one
-    get, plus the manifests which that version wrote. The first call opens the table.
-    """
+    call. columns: those that it shows, of version `pinned`. A call costs one list request, more for
+    a new latest version; a version that is read for the first time a get, and the manifests that it
+    wrote. The first call opens the table. [SP8]"""
 
     _back = 0  # how many versions before a version are needed to know what it brought
     _gives = "added"
@@ -76,8 +71,7 @@ class VersionFeed(ABC, Generic[T]):
         self._unconfirmed: set[int] = set()
 
     def beginning(self, starting_version: int | None = None) -> Offset:
-        """Where a new stream begins: before all live files, or before those that `starting_version`
-        added; the same for every call. [SP8]"""
+        """Where a new stream begins, the same for every call; None: before all live files. [SP8]"""
         if self._beginning is None:
             head = self._head or self._look()
             version = head.version if starting_version is None else starting_version
@@ -103,14 +97,9 @@ class VersionFeed(ABC, Generic[T]):
 
     def advance(self, start: Offset, limit: int | None = None) -> Offset:
         """The offset after at most `limit` more files; `start` if there are none. Reads no version
-        beyond those. [SP8]
-
-        A version that must not be delivered raises an error here, but only after everything before
-        it was delivered.
-        """
-        self._given = {
-            key: constants for key, constants in self._given.items() if key[0] >= start.version
-        }
+        beyond those. One that must not be delivered raises an error here, but only after everything
+        before it was delivered. [SP8]"""
+        self._given = {key: each for key, each in self._given.items() if key[0] >= start.version}
         if self._last is None:
             self._look()
         head = self._enter(start)
@@ -250,8 +239,7 @@ class VersionFeed(ABC, Generic[T]):
         return stored.snapshot
 
     def _confirm(self, at: Offset) -> None:
-        """Check that what was read below the latest version was readable, according to the latest
-        version read afterwards. [RD3]"""
+        """Check that what was read was readable, by the latest version read afterwards. [RD3]"""
         if self._unconfirmed:
             head = self._look()
             self._check_table(head, at)
@@ -307,44 +295,34 @@ class Feed(VersionFeed[File]):
     def _whole(self, snapshot: Snapshot) -> Given[File]:
         """All live files, by the version that added them, then by path."""
         entries = entries_table(self._ctx, snapshot, in_order=False)
-        table = entries.select(["added", "path", "bytes"]).sort_by(
-            [("added", "ascending"), ("path", "ascending")]
-        )
-        files = zip(
-            table.column("path").to_pylist(), table.column("bytes").to_pylist(), strict=True
-        )
-        return self._checked(snapshot, files, [entries])
+        table = entries.select(["added", "path", "bytes"])
+        table = table.sort_by([("added", "ascending"), ("path", "ascending")])
+        columns = (table.column(name).to_pylist() for name in ("path", "bytes"))
+        return self._checked(snapshot, zip(*columns, strict=True), [entries])
 
     def _added(self, snapshot: Snapshot, at: Offset) -> Given[File]:
         """The files that the version added, by path, without commits that bring no new data."""
-        seen = at.seen
-        verdicts = {
-            commit.job: verdict(commit, self._on_overwrite, seen) for commit in snapshot.commits
-        }
-        if refused := [commit for commit in snapshot.commits if verdicts[commit.job] == "refused"]:
-            return Given(
-                refusal=self._refusal(snapshot, refused[0], is_back=reaches_back(refused[0], seen))
-            )
+        seen, commits = at.seen, snapshot.commits
+        verdicts = {commit.job: verdict(commit, self._on_overwrite, seen) for commit in commits}
+        for commit in commits:
+            if verdicts[commit.job] == "refused":
+                is_back = reaches_back(commit, seen)
+                return Given(refusal=self._refusal(snapshot, commit, is_back=is_back))
         if verdicts and all(decision == "skipped" for decision in verdicts.values()):
             return Given()
         tables = list(self._entries(snapshot))
         jobs = Counter(job for table in tables for job in table.column("job").to_pylist())
-        for commit in snapshot.commits:
-            if brings_back(
-                commit, jobs.total() if len(snapshot.commits) == 1 else jobs[commit.job]
-            ):
+        for commit in commits:
+            count = jobs.total() if len(commits) == 1 else jobs[commit.job]
+            if brings_back(commit, count):
                 if self._on_overwrite != "skip":
                     return Given(refusal=self._refusal(snapshot, commit, is_back=True))
                 verdicts[commit.job] = "skipped"
-        rows = (
-            zip(*(table.column(name).to_pylist() for name in ("path", "bytes", "job")), strict=True)
-            for table in tables
-        )
-        added = [
-            (path, size)
-            for path, size, job in itertools.chain.from_iterable(rows)
-            if verdicts.get(job) != "skipped"
-        ]
+        added = list[File]()
+        for table in tables:
+            columns = (table.column(name).to_pylist() for name in ("path", "bytes", "job"))
+            for path, size, job in zip(*columns, strict=True):
+                added += [(path, size)] if verdicts.get(job) != "skipped" else []
         return self._checked(snapshot, sorted(added), tables)
 
     def _entries(self, snapshot: Snapshot) -> Iterable[pa.Table]:
@@ -364,33 +342,26 @@ class Feed(VersionFeed[File]):
         self, snapshot: Snapshot, files: Iterable[File], tables: Sequence[pa.Table]
     ) -> Given[File]:
         given = tuple(files)
-        refusal = self._unreadable(snapshot) if given else None
-        if refusal is None:
-            known = [
-                constants_in(table, snapshot.schema, snapshot.partition_by, self._ctx.store.url)
-                for table in tables
-            ]
-            return Given(files=given, constants=united(known))
-        return Given(refusal=refusal)
+        if given and (refusal := self._unreadable(snapshot)) is not None:
+            return Given(refusal=refusal)
+        schema, by = snapshot.schema, snapshot.partition_by
+        known = [constants_in(table, schema, by, self._url) for table in tables]
+        return Given(files=given, constants=united(known))
 
     def _refusal(self, snapshot: Snapshot, commit: Commit, *, is_back: bool) -> UsageError:
         who = f"version {snapshot.version} of {self._url} ({commit.operation} by job {commit.job})"
         if is_back:
             return UsageError(
-                f"{who} brought back {commit.summary.files} files with {commit.summary.rows} "
-                "rows from before the stream began, so that it "
-                "may not have read them; no file of this version was delivered. Take what you "
-                "need of them "
+                f"{who} brought back {commit.summary.files} files with {commit.summary.rows} rows "
+                "from before the stream began, so that it may not have read them; no file of this "
+                "version was delivered. Take what you need of them "
                 f'(Table.changed_files({snapshot.version - 1}, {snapshot.version})["added"] lists '
-                "them), then restart the stream with "
-                'option("onOverwrite", "skip"), which skips such versions. Or start '
-                "with a new checkpoint, and all live files come "
-                "first."
+                'them), then restart the stream with option("onOverwrite", "skip"), which skips '
+                "such versions. Or start with a new checkpoint, and all live files come first."
             )
         return UsageError(
-            f"{who} removed {commit.summary.removed_rows} rows in "
-            f"{commit.summary.removed_files} files, and a stream cannot retract rows; "
-            "no file of this version was delivered. Restart the stream with "
-            'option("onOverwrite", "files") to read the files that such versions add, '
-            'or with "skip" to skip them.'
+            f"{who} removed {commit.summary.removed_rows} rows in {commit.summary.removed_files} "
+            "files, and a stream cannot retract rows; no file of this version was delivered. "
+            'Restart the stream with option("onOverwrite", "files") to read the files that such '
+            'versions add, or with "skip" to skip them.'
         )

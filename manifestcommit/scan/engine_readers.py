@@ -1,7 +1,5 @@
 """What other engines read by themselves: one version as a relation of DuckDB or a lazy frame of
-Polars, and the folders whose names show partition values, so that their own filters prune files.
-[RD2] [RD42] [RD43] [PT2]
-"""
+Polars, and folders whose names show partition values. [RD2] [RD42] [RD43] [PT2]"""
 
 from __future__ import annotations
 
@@ -65,12 +63,9 @@ def duckdb_relation(
         paths, others = [], planning.entries_table(ctx, snapshot)
     parts = []
     if paths:
-        rows = pc.sum(own.column("rows")).as_py()
-        query = (
-            f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], "
-            f"{_options(schema, rows)})"
-        )
-        parts.append(connection.sql(query))
+        options = _options(schema, pc.sum(own.column("rows")).as_py())
+        files = ", ".join(map(_literal, paths))
+        parts.append(connection.sql(f"SELECT * FROM read_parquet([{files}], {options})"))
     if others.num_rows or not paths:
         from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
@@ -99,11 +94,8 @@ def _split(
     ctx: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
 ) -> tuple[pa.Table, pa.Table]:
     """The entries of the files that an engine's own reader can read, with whole paths, and those of
-    all others.
-
-    Its own can read what this library wrote, whose files have field ids and the table's types, on a
-    file system, in a number that it plans in a moment. [AF3] [DF5]
-    """
+    all others: it can read what this library wrote, whose files have field ids and the table's
+    types, on a file system, in a number that it plans in a moment. [AF3] [DF5]"""
     from pyarrow.fs import LocalFileSystem  # late: only readers need it
 
     entries = planning.entries_table(ctx, snapshot)
@@ -137,6 +129,10 @@ def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
     then: they are given only where the first file has others. [SC4] [SC5] [SC6]"""
     import polars
 
+    upcast = polars.ScanCastOptions(
+        integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
+    )
+
     def scan(columns: dict[str, polars.DataType] | None) -> polars.LazyFrame:
         return polars.scan_parquet(
             paths,
@@ -145,9 +141,7 @@ def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
             hive_partitioning=False,
             missing_columns="insert",
             extra_columns="ignore",
-            cast_options=polars.ScanCastOptions(
-                integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
-            ),
+            cast_options=upcast,
         )
 
     shown = polars.from_arrow(arrow_schema(schema, physical=False, ids=False).empty_table())
@@ -168,9 +162,6 @@ def _polars_reads(kind: FieldType) -> bool:
     )
 
 
-# --- DuckDB ---------------------------------------------------------------------------------------
-
-
 def _duckdb_reads(kind: FieldType, release: tuple[int, int]) -> bool:
     if isinstance(kind, StructType):
         return release >= STRUCTS_IN_DUCKDB
@@ -189,25 +180,22 @@ def _options(schema: Schema, rows: int) -> str:
 
     With columns given, DuckDB expects no rows at all and joins in a bad order, so that the number
     of rows is given, too."""
-    columns = (
-        f"{field.id}: {{name: {_literal(field.name)}, type: {_literal(_duckdb_type(field.type))}, "
-        "default_value: NULL}"
-        for field in schema.fields
+    named = ((each.id, _literal(each.name), _duckdb_type(each.type)) for each in schema.fields)
+    columns = ", ".join(
+        f"{id}: {{name: {name}, type: {_literal(kind)}, default_value: NULL}}"
+        for id, name, kind in named
     )
-    return (
-        f"schema = MAP {{{', '.join(columns)}}}, binary_as_string = false, "
-        f"explicit_cardinality = {rows}"
-    )
+    others = f"binary_as_string = false, explicit_cardinality = {rows}"
+    return f"schema = MAP {{{columns}}}, {others}"
 
 
 def _duckdb_type(kind: FieldType) -> str:
     inner = [_duckdb_type(field.type) for field in members(kind)]
     match kind:
         case StructType(fields=fields):
-            named = zip(fields, inner, strict=True)
-            return (
-                f"STRUCT({', '.join(f'{_identifier(field.name)} {each}' for field, each in named)})"
-            )
+            names = (_identifier(each.name) for each in fields)
+            named = map(" ".join, zip(names, inner, strict=True))
+            return f"STRUCT({', '.join(named)})"
         case ArrayType():
             return f"{inner[0]}[]"
         case MapType():
@@ -250,11 +238,7 @@ def folders_in(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int]
 ) -> PartitionFolders | None:
     """The folders of these entries' files; None if one of them does not show the values that its
-    entries hold. [RD43]
-
-    entries: as a manifest's table. Files of other programs are left out: their columns may be
-    missing, and their folders were never ours.
-    """
+    entries hold. Files of other programs are left out: their columns may be missing. [RD43]"""
     own = entries.filter(pc.is_valid(entries.column("digest")))
     # without its files' rows, Spark may count such a partition (spark.sql.optimizer.metadataOnly)
     if not own.num_rows or pc.any(pc.equal(own.column("rows"), 0)).as_py():

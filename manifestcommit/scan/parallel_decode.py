@@ -1,9 +1,6 @@
-"""Fetches and decodes portions of data files ahead of the consumer, in order and in bounded memory.
-[RD14] [RD40]
-
-pyarrow decodes without Python's lock: while the caller processes one batch, threads decode the next
-ones. A small file takes one request. Of a larger file the last bytes are fetched, with the footer,
-and then the requested columns of the requested row groups, as several concurrent ranges.
+"""Fetches and decodes portions of data files ahead of the consumer, in order and in bounded memory:
+pyarrow decodes without Python's lock. A small file takes one request; of a larger one the footer is
+fetched, and then the wanted columns of the wanted row groups, as concurrent ranges. [RD14] [RD40]
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -49,11 +47,8 @@ class _Decoded:
 def decode_ahead(
     portions: Generator[T], decode: Callable[[T], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield every batch of every portion, in order; an error is raised in its turn. [RD40]
-
-    While `DECODED_BYTES` of batches wait, only the next batch in order is started. Two portions are
-    decoded at the same time.
-    """
+    """Yield every batch of every portion, in order; an error is raised in its turn. Two portions
+    are decoded at once; while `DECODED_BYTES` wait, only the next batch in order. [RD40]"""
     ahead = _Ahead(portions, decode)
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-decode")
     try:
@@ -115,9 +110,7 @@ class _Ahead(Generic[T]):
     def _next(self) -> tuple[T, _Decoded] | None:
         with self._turn:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._is_stopped or self._waiting_bytes < DECODED_BYTES
-                )
+                self._changed.wait_for(self._may_ask)
                 if self._is_over:
                     return None
             decoded, portion = _Decoded(), None
@@ -140,6 +133,9 @@ class _Ahead(Generic[T]):
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_stopped or self._has_room(decoded))
             return not self._is_stopped
+
+    def _may_ask(self) -> bool:
+        return self._is_stopped or self._waiting_bytes < DECODED_BYTES
 
     def _has_room(self, decoded: _Decoded) -> bool:
         is_awaited = decoded is self._decoded[0] and not decoded.batches
@@ -171,7 +167,7 @@ ChooseChunks: TypeAlias = Callable[[pq.ParquetFile], tuple[Sequence[int], Sequen
 Span: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Portion:
     """Row groups of a file, bytes held or on their way. file: reads them; columns: as chosen."""
 
@@ -191,13 +187,9 @@ def read_ahead(
     all_columns: bool,
     footers: Mapping[str, FooterRef],
 ) -> Generator[Portion]:
-    """Yield every portion of every (path, size in bytes), in order. [RD14]
-
-    Beyond the caller's portion, it holds at most `AHEAD_BYTES` or one portion, and the next files'
-    footers or small files. all_columns: whether all of a file's columns are wanted, as far as the
-    caller knows; footers: of files that other programs wrote, compared before pyarrow sees them.
-    [AF3]
-    """
+    """Yield every portion of every (path, size in bytes), in order; beyond the caller's, it holds
+    at most `AHEAD_BYTES` or one portion, and the next files' footers or small files. all_columns:
+    whether all are wanted, as far as is known; footers: of other programs' files. [RD14] [AF3]"""
     pool = ThreadPoolExecutor(_FETCHES_AT_ONCE, thread_name_prefix="manifestcommit-read")
     ahead = _FetchedAhead(store, files, choose, all_columns, footers, pool)
     try:
@@ -248,8 +240,7 @@ class _FetchedAhead:
             return portion
 
     def _go_on(self, _: Future[list[Portion]]) -> None:
-        """Request more once a footer has arrived: the consumer may be waiting for an earlier
-        portion, and would ask too late. [RD14]"""
+        """Request more once a footer has arrived, before the consumer asks. [RD14]"""
         # otherwise a thread, perhaps this one, is already requesting more
         if self._turn.acquire(blocking=False):
             try:
@@ -269,9 +260,7 @@ class _FetchedAhead:
 
     def _next(self, *, wait: bool) -> Portion | None:
         while True:
-            while (
-                len(self._opening) < FILES_AHEAD and (file := next(self._files, None)) is not None
-            ):
+            for file in islice(self._files, FILES_AHEAD - len(self._opening)):
                 self._opening.append(self._pool.submit(self._open, *file))
                 self._opening[-1].add_done_callback(self._go_on)
             if self._known:
@@ -313,14 +302,11 @@ class _FetchedAhead:
         groups, columns = self._choose(first)
         # each has a reader of its own, because they are decoded at the same time
         for some in bounded(first.metadata, groups):
-            runs = (
-                [] if len(kept) == size else _runs(_spans(first, some, columns), size - len(kept))
-            )
+            spans = _spans(first, some, columns) if len(kept) < size else []
+            runs = _runs(spans, size - len(kept))
             file, held = parquet(runs, first.metadata)
-            size_bytes = len(kept) + sum(end - start for start, end in runs)
-            yield Portion(
-                path=path, file=file, groups=some, columns=columns, held=held, size_bytes=size_bytes
-            )
+            taken = len(kept) + sum(end - start for start, end in runs)
+            yield Portion(path, file, some, columns, held, taken)
 
 
 class _Held(RangedInput):
@@ -355,22 +341,15 @@ def _is_there(opening: Future[list[Portion]]) -> bool:
 
 def bounded(metadata: Any, wanted: Iterable[int]) -> Iterator[list[int]]:
     """Group the wanted row groups: neighbours up to a bounded size together. [RD14]"""
-    return pack_bins(
-        ((group, metadata.row_group(group).total_byte_size) for group in wanted), PORTION_BYTES
-    )
+    sized = ((group, metadata.row_group(group).total_byte_size) for group in wanted)
+    return pack_bins(sized, PORTION_BYTES)
 
 
 def _spans(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> list[Span]:
     """Where the chunks of these columns are, in the order of the file."""
-    names = set(columns)
-    positions = [
-        column.position for column in parquet_columns(file.schema_arrow) if column.path[0] in names
-    ]
-    return sorted(
-        chunk_span(file.metadata.row_group(group).column(at))
-        for group in groups
-        for at in positions
-    )
+    found, row_groups = parquet_columns(file.schema_arrow), map(file.metadata.row_group, groups)
+    positions = [column.position for column in found if column.path[0] in {*columns}]
+    return sorted(chunk_span(group.column(at)) for group in row_groups for at in positions)
 
 
 def _runs(spans: Sequence[Span], until: int) -> list[Span]:

@@ -1,6 +1,5 @@
 """Plans which files a reader must open: a snapshot's entries, pruned by partition values and
-bounds, column by column. [RD6] [RD8]
-"""
+bounds, column by column. [RD6] [RD8]"""
 
 from __future__ import annotations
 
@@ -36,10 +35,6 @@ from ..log.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..log.table_context import TableContext
 from ..log.version_chain import raise_if_expired
 from ..runtime.environment import map_concurrently
-
-# The statistics that a filter is evaluated on, column by column: of entries, of row groups of a
-# manifest, and of whole manifests. [RD6] [RD12]
-
 
 _End = Literal["min", "max"]
 _ENDS: tuple[_End, _End] = ("min", "max")
@@ -77,12 +72,8 @@ class EntrySource:
 
 class RowGroupSource:
     """The statistics of the entries in each row group, from the footers of one or more manifests,
-    in order. [RD12]
-
-    An entry that does not know a bound has null there, and the statistics of a row group skip
-    nulls: if there is one, the bound of the row group is unknown. It is also unknown if a manifest
-    does not have the column.
-    """
+    in order. A bound is unknown where a manifest lacks the column, or where an entry has null:
+    statistics of a row group skip nulls. [RD12]"""
 
     def __init__(
         self, footers: Sequence[ManifestParts], schema: Schema, partition_by: Sequence[int]
@@ -97,14 +88,12 @@ class RowGroupSource:
     @property
     def rows(self) -> pa.Array:
         """The number of entries, which serves as that of rows, unless none has any."""
-        none = [
-            stats is not None and stats.has_min_max and stats.max == 0
-            for stats in self._statistics("rows")
-        ]
         entries = (group.num_rows for _, groups in self._footers for group in groups)
-        return pa.array(
-            [0 if empty else count for empty, count in zip(none, entries, strict=True)], pa.int64()
+        counts = (
+            0 if stats is not None and stats.has_min_max and stats.max == 0 else count
+            for stats, count in zip(self._statistics("rows"), entries, strict=True)
         )
+        return pa.array(counts, pa.int64())
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
@@ -143,10 +132,10 @@ class RowGroupSource:
 
     def _no_rows(self, name: str) -> pa.Array:
         """0 if every entry counts none, otherwise unknown."""
-        none = [
-            _tells(stats, with_nulls=False) and stats.max == 0 for stats in self._statistics(name)
-        ]
-        return pa.array([0 if is_empty else None for is_empty in none], pa.int64())
+        told = ((_tells(each, with_nulls=False), each) for each in self._statistics(name))
+        return pa.array(
+            [0 if tells and each.max == 0 else None for tells, each in told], pa.int64()
+        )
 
 
 class ManifestSource:
@@ -166,9 +155,10 @@ class ManifestSource:
         if field is None or field.id not in self._partition_by:
             return None
         index, references = self._partition_by.index(field.id), self._references
+        lows, highs = ([ref.lower for ref in references], [ref.upper for ref in references])
         low, high = (
-            values.to_array([_at(bounds, index) for bounds in every], field.type)
-            for every in ([ref.lower for ref in references], [ref.upper for ref in references])
+            values.to_array([_at(each, index) for each in ends], field.type)
+            for ends in (lows, highs)
         )
         nulls = [0 if _at(ref.nulls, index) is False else None for ref in references]
         return ColumnBounds(min=low, max=high, nulls=pa.array(nulls, pa.int64()))
@@ -176,17 +166,18 @@ class ManifestSource:
 
 def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
     """Each primitive column that only structs lead to, by its path of visible names."""
-    columns: dict[tuple[str, ...], Field] = {}
 
-    def walk(fields: Sequence[Field], above: tuple[str, ...]) -> None:
+    def below(fields: Sequence[Field], above: tuple[str, ...]) -> Columns:
         for field in fields:
             if isinstance(field.type, StructType):
-                walk(field.type.fields, (*above, field.name))
+                yield from below(field.type.fields, (*above, field.name))
             elif isinstance(field.type, str):
-                columns[(*above, field.name)] = field
+                yield (*above, field.name), field
 
-    walk(schema.fields, ())
-    return columns
+    return dict(below(schema.fields, ()))
+
+
+Columns = Iterator[tuple[tuple[str, ...], Field]]
 
 
 def _comparable_fields(
@@ -194,9 +185,7 @@ def _comparable_fields(
 ) -> dict[tuple[str, ...], Field]:
     """Of these columns those whose values engines compare as they are stored: bounds say nothing
     of the others. [RD6] And the transforms of columns. [PT7]"""
-    fields = {
-        path: field for path, field in leaf_fields(schema).items() if not has_own_order(field)
-    }
+    fields = {path: each for path, each in leaf_fields(schema).items() if not has_own_order(each)}
     return fields | virtual_fields(schema, partition_by)
 
 
@@ -204,16 +193,11 @@ def columns_for(
     predicate: Predicate, schema: Schema, partition_by: Sequence[int]
 ) -> frozenset[str]:
     """The columns of a manifest that decide what may match; some lack some of them. [RD12]"""
-    known = leaf_fields(schema) | virtual_fields(schema, partition_by)
-    ids = [known[path].id for path in columns_of(predicate) if path in known]
-    named = {f"partition.{field_id}" for field_id in ids if field_id in partition_by}
-    named |= {
-        f"{name}.{field_id}"
-        for field_id in ids
-        if field_id not in partition_by
-        for name in ("min", "max", "nulls", "nans")
-    }
-    return frozenset({"rows", *named})
+    known, named = leaf_fields(schema) | virtual_fields(schema, partition_by), {"rows"}
+    for id in {known[path].id for path in columns_of(predicate) if path in known}:
+        kinds = ("partition",) if id in partition_by else ("min", "max", "nulls", "nans")
+        named |= {f"{kind}.{id}" for kind in kinds}
+    return frozenset(named)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
@@ -242,12 +226,9 @@ def _typed(
         return pa.nulls(len(told), kind)
     try:
         if pa.types.is_temporal(stored):  # Python cannot represent all of these times
-            raw = [getattr(stats, f"{end}_raw", None) for stats in told]
-            return (
-                pa.array(raw, pa.int32() if stored.bit_width == 32 else pa.int64())
-                .view(stored)
-                .cast(kind)
-            )
+            raw, width = [getattr(stats, f"{end}_raw", None) for stats in told], stored.bit_width
+            numbers = pa.array(raw, pa.int32() if width == 32 else pa.int64())
+            return numbers.view(stored).cast(kind)
         return pa.array([getattr(stats, end, None) for stats in told], stored).cast(kind)
     # out of the column's range: reading it will raise the error
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -271,12 +252,11 @@ def entries_table(
     in_order: bool = True,
 ) -> pa.Table:
     """Every live entry that may hold a row for which the predicate is true, as a manifest's table.
-    [RD6]
+    One request per manifest whose partition bounds may match, several if a filter reads it by
+    parts. SnapshotExpiredError if gc deleted a manifest because the version expired. [RD6]
 
     in_order: sort the result as one table, which takes longer than everything else if manifests
-    overlap; otherwise it is sorted per manifest. [RD41] One request per manifest whose partition
-    bounds may match, several if a filter reads it by parts. SnapshotExpiredError if gc deleted a
-    manifest because the version expired.
+    overlap; otherwise it is sorted per manifest. [RD41]
     """
     if predicate is None:
         tables = _of_each(ctx, snapshot, snapshot.manifests, lambda live: live)
@@ -293,8 +273,7 @@ def entries_table(
 
 
 def entries_of(ctx: TableContext, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-    """The live entries with one of these paths, in no particular order. One request per manifest
-    that may have any. [OB6]"""
+    """The live entries with these paths, in no order. One request per manifest with some. [OB6]"""
     ordered, wanted = sorted(paths), pa.array(paths, pa.string())
 
     def may_have(ref: ManifestRef) -> bool:
@@ -353,7 +332,7 @@ def _matching(ctx: TableContext, snapshot: Snapshot, predicate: Predicate) -> li
                 (ref, part, [] if part is None else next(groups))
                 for ref, part in zip(some, parts, strict=True)
             ]
-            # The first manifest supplies the columns if nothing matches.
+            # the first manifest supplies the columns if nothing matches
             asked = asked[:1] + [each for each in asked[1:] if each[1] is None or each[2]]
             tables += map_concurrently(ctx.store, rows_of, asked)
     return tables
@@ -382,9 +361,8 @@ def _matching_groups(
 
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
-    return table.filter(
-        may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by))
-    )
+    source = EntrySource(table, snapshot.schema, snapshot.partition_by)
+    return table.filter(may_match(predicate, source))
 
 
 def _matching_rows(
@@ -417,8 +395,7 @@ def _matching_rows(
 def _split(
     mask: pa.BooleanArray, parts: ManifestParts, groups: Sequence[int], live: pa.BooleanArray | None
 ) -> dict[int, pa.BooleanArray]:
-    """Split the mask by row group, without entries that are no longer live, and without row groups
-    that have none left. [OB9]"""
+    """Split the mask by row group, without entries that are not live, and empty groups. [OB9]"""
     starts = [0, *itertools.accumulate(parts.sizes)]
     left, at = {}, 0
     for group in groups:
@@ -451,48 +428,34 @@ def _aligned_part(
 
 def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     """The entries as users see them: path, partition columns, rows, bytes, digest, version, job,
-    bounds by column name.
-
-    A partition column with the name of one of these columns is called `partition.<name>`.
-    """
+    bounds by column name. A partition column named like another is called `partition.<name>`."""
     schema = snapshot.schema
     columns: dict[str, pa.ChunkedArray | pa.Array] = {"path": table.column("path")}
-    for partition in partition_fields(schema, snapshot.partition_by):
-        name, field_id = partition.name, partition.id
-        columns[
-            f"partition.{name}" if name in (*_BOOKKEEPING, "added_version", "bounds") else name
-        ] = table.column(f"partition.{field_id}")
+    for each in partition_fields(schema, snapshot.partition_by):
+        is_taken = each.name in (*_BOOKKEEPING, "added_version", "bounds")
+        name = f"partition.{each.name}" if is_taken else each.name
+        columns[name] = table.column(f"partition.{each.id}")
     columns |= {name: table.column(name) for name in ("rows", "bytes", "digest")}
-    columns["added_version"] = table.column("added")
-    columns["job"] = table.column("job")
+    columns |= {"added_version": table.column("added"), "job": table.column("job")}
     bounds = {}
     for path, field in leaf_fields(schema).items():
         if f"min.{field.id}" in table.column_names:
-            bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = (
-                _bounds_struct(table, field)
-            )
+            name = ".".join(f"`{part}`" if "." in part else part for part in path)
+            bounds[name] = _bounds_struct(table, field)
     if bounds:
-        pieces = pa.table(
-            list(bounds.values()), names=[str(number) for number in range(len(bounds))]
-        ).to_batches()
+        pieces = pa.table(list(bounds.values()), list(map(str, range(len(bounds))))).to_batches()
         kind = pa.struct([(name, array.type) for name, array in bounds.items()])
-        columns["bounds"] = pa.chunked_array(
-            [pa.StructArray.from_arrays(piece.columns, fields=list(kind)) for piece in pieces], kind
-        )
+        members = list(kind)
+        found = [pa.StructArray.from_arrays(piece.columns, fields=members) for piece in pieces]
+        columns["bounds"] = pa.chunked_array(found, kind)
     return pa.table(columns)
 
 
 def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     """The entries of each partition together: its columns, files, rows and bytes, in no certain
-    order. [PT1]
-
-    A partition column named like one of the counts is called `partition.<name>`.
-    """
-    sums = {
-        "files": pa.array([1]).take(pa.array([0] * table.num_rows, pa.int64())),
-        "rows": table.column("rows"),
-        "bytes": table.column("bytes"),
-    }
+    order. A column named like one of the counts is called `partition.<name>`. [PT1]"""
+    sums = {name: table.column(name) for name in ("rows", "bytes")}
+    sums = {"files": pa.repeat(pa.scalar(1, pa.int64()), table.num_rows), **sums}
     keys = [f"partition.{each}" for each in snapshot.partition_by]
     counted = pa.table({**{key: table.column(key) for key in keys}, **sums})
     if table.num_rows:  # no files: no partition
@@ -505,49 +468,42 @@ def describe_partitions(table: pa.Table, snapshot: Snapshot) -> pa.Table:
 
 def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
     """The statistics of one column as a struct, chunk by chunk: nothing is copied."""
-    names = ("nulls", "nans", "min", "max")
-    pieces = table.select([f"{name}.{field.id}" for name in (*names, "cuts")]).to_batches()
+    names = ["nulls", "nans", "min", "max", "exact"]
+    some = table.select([f"{name}.{field.id}" for name in (*names[:4], "cuts")])
     shown = [
-        pa.StructArray.from_arrays(
-            [*piece.columns[:4], pc.equal(piece.column(4), 0)], names=[*names, "exact"]
-        )
-        for piece in pieces
+        pa.StructArray.from_arrays([*piece.columns[:4], pc.equal(piece.column(4), 0)], names)
+        for piece in some.to_batches()
     ]
-    kinds = [*(table.schema.field(f"{name}.{field.id}").type for name in names), pa.bool_()]
-    return pa.chunked_array(shown, pa.struct(list(zip([*names, "exact"], kinds, strict=True))))
+    kinds = [*some.schema.types[:4], pa.bool_()]
+    return pa.chunked_array(shown, pa.struct(list(zip(names, kinds, strict=True))))
 
 
 def differing_entries(
     ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
-    """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both
-    list are not opened. [RD8]"""
+    """(entries only in `start`, those only in `end`), by partition, then path. [RD8]"""
     before, after = unshared_entries(ctx, start, end)
-    old, new = (table.column("path").combine_chunks() for table in (before, after))
-    return (
-        _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
-        _in_order(after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))), end),
-    )
 
+    def without(entries: pa.Table, others: pa.Table, of: Snapshot) -> pa.Table:
+        known = others.column("path").combine_chunks()
+        is_other = pc.is_in(entries.column("path"), value_set=known)
+        return manifest_table.unite([entries.filter(pc.invert(is_other))], of)
 
-def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
-    return manifest_table.unite([entries], snapshot)
+    return without(before, after, start), without(after, before, end)
 
 
 def unshared_entries(
     ctx: TableContext, start: Snapshot, end: Snapshot
 ) -> tuple[pa.Table, pa.Table]:
-    """The live entries of both, in no particular order, without those of manifests that both list,
-    which are not opened. [RD8]"""
+    """The live entries of both, unordered, without manifests that both list, not opened. [RD8]"""
     shared = {ref.path for ref in start.manifests} & {ref.path for ref in end.manifests}
     if shared:
         gone_before, gone_after = ctx.manifests.removed(start), ctx.manifests.removed(end)
         shared = {path for path in shared if gone_before.get(path, 0) == gone_after.get(path, 0)}
-    own = [
-        msgspec.structs.replace(
-            snapshot, manifests=tuple(r for r in snapshot.manifests if r.path not in shared)
-        )
-        for snapshot in (start, end)
-    ]
-    before, after = (entries_table(ctx, snapshot, in_order=False) for snapshot in own)
-    return before, after
+
+    def own(snapshot: Snapshot) -> pa.Table:
+        manifests = tuple(ref for ref in snapshot.manifests if ref.path not in shared)
+        some = msgspec.structs.replace(snapshot, manifests=manifests)
+        return entries_table(ctx, some, in_order=False)
+
+    return own(start), own(end)
