@@ -1,6 +1,5 @@
 """Conditions on rows and clauses of a merge, what becomes of which rows: as they are declared with
-a key, and as this process evaluates them with Arrow. [RC2] [RC6] [RC8] [RC9]
-"""
+a key, and as this process evaluates them with Arrow. [RC2] [RC6] [RC8] [RC9]"""
 
 from __future__ import annotations
 
@@ -47,9 +46,8 @@ from ..format.values import ADVICE, arrow_schema, arrow_type, converted, exactly
 from ..version import install
 
 _REFUSED = re.compile("'(.* is not done without Spark)'")
-_COMPARE = (
-    "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
-)
+_COMPARE = "Compare a column with a value of its own type, texts and dates in quotes: day = "
+_COMPARE += "'2026-01-31'"
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +142,8 @@ def complete(text: str, argument: str) -> Iterator[None]:
     try:
         yield
     except IncompleteError as error:
-        raise UsageError(
-            f"{error}; nothing was done", argument=argument, given=shown(text)
-        ) from error
+        what = f"{error}; nothing was done"
+        raise UsageError(what, argument=argument, given=shown(text)) from error
 
 
 def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:
@@ -161,17 +158,14 @@ def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:
 
 def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
     """These expressions for each row, in order."""
-    steps = [
-        Declaration("table_source", TableSourceNodeOptions(rows)),
-        Declaration("project", ProjectNodeOptions(list(columns.values()), list(columns))),
-    ]
-    return Declaration.from_sequence(steps).to_table(use_threads=False)
+    source = Declaration("table_source", TableSourceNodeOptions(rows))
+    project = ProjectNodeOptions(list(columns.values()), list(columns))
+    return Declaration("project", project, [source]).to_table(use_threads=False)
 
 
 @contextmanager
 def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
-    """Inside this block, Arrow evaluates the condition for rows; UsageError if it cannot for some
-    value, before anything is committed. [RC8]"""
+    """Inside this block, Arrow evaluates the condition; UsageError if it cannot. [RC8]"""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -282,12 +276,9 @@ def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[
     found = [known[each]() if isinstance(each, str) and each in known else each for each in several]
     if not all(isinstance(each, kinds) for each in found):
         names = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
-        raise UsageError(
-            f"expected {' or '.join(map(repr, known))}, {names}, "
-            "several of these in a list, or None",
-            argument=name,
-            given=text(given),
-        )
+        names = f"{' or '.join(map(repr, known))}, {names}"
+        what = f"expected {names}, several of these in a list, or None"
+        raise UsageError(what, argument=name, given=text(given))
     for values in map(given_values, found):
         if not isinstance(values, Mapping | None):
             what = "expected column -> value, such as {'amount': 'source.amount'}, or None"
@@ -314,11 +305,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
     """UsageError unless columns are named by texts."""
     for name in given:
         if not is_text(name):
-            raise UsageError(
-                f"expected names of columns, with a value for each, not {text(name)}; "
-                "nothing was done",
-                argument="set",
-            )
+            what = f"expected names of columns, with a value for each, not {text(name)}"
+            raise UsageError(f"{what}; nothing was done", argument="set")
 
 
 class SourceColumn(NamedTuple):
@@ -366,7 +354,7 @@ class Assignments:
             raise UsageError(
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
             )
-        self._fields = {field.name: field for field, _ in pairs}
+        self._fields, self._schema = {field.name: field for field, _ in pairs}, schema
         columns = {field.name: value for field, value in pairs if isinstance(value, SourceColumn)}
         computed = {
             field.name: _compiled(field, value, resolve, inputs, session)
@@ -374,38 +362,28 @@ class Assignments:
             if field.name not in columns
         }
         self._set = {name: pc.field(value.column) for name, value in columns.items()} | computed
-        self._nulls = {
-            field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
-            for field in schema.fields
-        }
         self._text = ", ".join(f"{field.name} = {_value_shown(value)}" for field, value in pairs)
-        named = _named(computed.values())
-        taken = {value.column for value in columns.values()}
+        named, taken = _named(computed.values()), {value.column for value in columns.values()}
         self.inputs = None if named is None else named | taken
         self.new_values(inputs.empty_table())  # types are checked before any row is read
 
-    def new_values(self, rows: pa.Table) -> pa.Table:
-        """The columns that are set, for these rows, in the same order. UsageError where one cannot
-        be computed or does not fit its column."""
-        return self._evaluated(rows, self._set)
-
-    def whole_rows(self, rows: pa.Table) -> pa.Table:
-        """The same as rows of the table, whose other columns are null."""
-        return self._evaluated(rows, {**self._nulls, **self._set})
-
-    def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+    def new_values(self, rows: pa.Table, *, whole: bool = False) -> pa.Table:
+        """The columns that are set, for these rows, in the same order; whole: as rows of the table,
+        whose other columns are null. UsageError where one cannot be computed or does not fit."""
+        nulls = {
+            field.name: pc.scalar(pa.scalar(None, arrow_type(field.type)))
+            for field in (self._schema.fields if whole else ())
+        }
         with evaluating(self._text, "set"):
-            made = evaluated(rows, columns)
-        columns_made = dict(zip(made.column_names, made.columns, strict=True))
+            made = evaluated(rows, nulls | self._set)
+        columns = dict(zip(made.column_names, made.columns, strict=True))
         for name, field in self._fields.items():
-            columns_made[name] = _fitting(field, columns_made[name], shown(self._text))
-        # at once: a table that takes them one by one is made anew for each
-        return pa.table(columns_made)
+            columns[name] = _fitting(field, columns[name], shown(self._text))
+        return pa.table(columns)  # at once: a table that takes them one by one is made anew
 
 
 def constant(column: str, kind: FieldType, text: str) -> pa.Scalar:
-    """What SQL that names no column is as a value of a new column of this type; UsageError where it
-    is none. [SP48]"""
+    """What SQL that names no column is as a new column's value; UsageError if it is none. [SP48]"""
     field = Field(id=1, name=column, type=kind)
     row = pa.table({column: pa.nulls(1, arrow_type(kind))})
     none, schema = columns_of(Schema(fields=()), "a default"), Schema(fields=(field,))
@@ -446,8 +424,7 @@ def _compiled(
 
 
 def _literal_number(number: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A literal in the column's type, all of whose digits a float column has to keep: 0.1 becomes
-    the nearest float."""
+    """A literal in the column's type, all of whose digits a float column has to keep."""
     if not pa.types.is_floating(wanted) or not pa.types.is_floating(number.type):
         return exactly(number, wanted)
     made = number.cast(wanted, safe=False)
@@ -531,8 +508,8 @@ class Decided(NamedTuple):
 class Rules:
     """What becomes of rows of the table. others: rules for rows without a row of the source;
     matched: for the others; keys: of the source; source: its columns that rules may name; prefix:
-    before the name of a column of the table; paired: is true of a row and of that of the source
-    with its key, where they belong together."""
+    of the table's columns; paired: is true of a row and of the source's where they belong together,
+    beside the key."""
 
     def __init__(
         self,
@@ -653,7 +630,7 @@ def inserted(source: pa.Table, rules: Sequence[Rule]) -> Iterator[pa.Table]:
     rows = source.rename_columns([f"source.{name}" for name in source.column_names])
     for rule, chosen in first_that_applies(rows, rules):
         if rule.set is not None and chosen.true_count:
-            yield rule.set.whole_rows(taken(rows, chosen))
+            yield rule.set.new_values(taken(rows, chosen), whole=True)
 
 
 class Keys(Protocol):
@@ -684,11 +661,9 @@ def _replaced(rows: pa.Table, mask: pa.BooleanArray, new: pa.Table) -> pa.Table:
     for name, values in zip(new.column_names, new.columns, strict=True):
         place = rows.schema.get_field_index(name)
         new_values = values.cast(rows.schema.field(place).type).combine_chunks()
-        columns[place] = (
-            new_values
-            if len(new_values) == rows.num_rows
-            else _replaced_in(columns[place].combine_chunks(), mask, new_values)
-        )
+        if len(new_values) < rows.num_rows:
+            new_values = _replaced_in(columns[place].combine_chunks(), mask, new_values)
+        columns[place] = new_values
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
@@ -720,15 +695,23 @@ def compile_clauses(
     keys: MergeKeys,
     where: Any = None,
 ) -> Compiled:
-    """The rules over rows with the columns `target.x` and `source.x`. UsageError for what is no
-    condition or value, before any row is read. [RC9]"""
+    """The rules over rows with the columns `target.x` and `source.x`. [RC9]"""
     pairs = zip(keys.fields, keys.names, strict=True)
     everything = source_values(table, source, {field.name: name for field, name in pairs})
     nothing, session = Schema(fields=()), session_of(now_us=now_us)
 
     def rules(some: Sequence[Clause], ours: Schema, theirs: Schema) -> list[Rule]:
         resolve, inputs = both_sides(ours, theirs), _inputs(ours, theirs)
-        return [_rule(each, table, everything, resolve, inputs, session) for each in some]
+
+        def rule(clause: Clause) -> Rule:
+            form = None if clause.where is None else _condition(clause.where, resolve, inputs)
+            if isinstance(clause, Delete):
+                return Rule(clause.where, form)
+            given = given_values(clause)
+            values = everything if given is None else given
+            return Rule(clause.where, form, Assignments(values, table, resolve, inputs, session))
+
+        return list(map(rule, some))
 
     for each in clauses.unmatched:
         _check_partitions(each, table, everything, partition_by)
@@ -740,23 +723,6 @@ def compile_clauses(
     )
 
 
-def _rule(
-    clause: Clause,
-    table: Schema,
-    everything: Mapping[str, Any],
-    resolve: Resolve,
-    inputs: pa.Schema,
-    session: Session,
-) -> Rule:
-    """everything: what a clause sets that names nothing."""
-    form = None if clause.where is None else _condition(clause.where, resolve, inputs)
-    if isinstance(clause, Delete):
-        return Rule(clause.where, form)
-    given = given_values(clause)
-    values = everything if given is None else given
-    return Rule(clause.where, form, Assignments(values, table, resolve, inputs, session))
-
-
 def both_sides(table: Schema, source: Schema) -> Resolve:
     """The columns of a merge, by their names: `target.x`, `source.x`, or `x` where only one side
     has it. A row has them as the columns "target.x" and "source.x"."""
@@ -765,10 +731,8 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
         for side, columns, of in (("target", table, "The table"), ("source", source, "The source"))
         if columns.fields
     }
-    named = {
-        side: {field.name.lower() for field in columns.fields}
-        for side, columns in (("target", table), ("source", source))
-    }
+    both = {"target": table, "source": source}
+    named = {side: {each.name.lower() for each in both[side].fields} for side in both}
 
     def resolve(names: tuple[str, ...]) -> tuple[tuple[str, ...], Field]:
         side = names[0].lower()
@@ -821,13 +785,9 @@ def _check_partitions(
 
 def _inputs(table: Schema, source: Schema) -> pa.Schema:
     """The columns of a row that clauses see."""
-    return pa.schema(
-        [
-            field.with_name(f"{side}.{field.name}")
-            for side, columns in (("target", table), ("source", source))
-            for field in arrow_schema(columns, physical=False, ids=False)
-        ]
-    )
+    sides = [("target", table), ("source", source)]
+    each = ((side, arrow_schema(of, physical=False, ids=False)) for side, of in sides)
+    return pa.schema([f.with_name(f"{side}.{f.name}") for side, columns in each for f in columns])
 
 
 def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:

@@ -1,10 +1,8 @@
 """A change of rows in two steps. FIND: which files hold rows to change, and how many. REWRITE: the
 new files that take their place. Each is done by an executor: this process, or Spark. [RC1] [RC8]
 
-A merge finds by key: clause by clause, rows of the table are updated or deleted, and rows of the
-source inserted, in one commit. The source is held in memory or written first, once: the compared
-keys and the committed rows cannot differ, even if it would return other rows a second time. [RC3]
-[RC4] [RC9]
+A merge finds by key. The source is held in memory or written first, once: the compared keys and the
+committed rows cannot differ, even if it would return others a second time. [RC3] [RC4] [RC9]
 """
 
 from __future__ import annotations
@@ -25,33 +23,18 @@ import pyarrow.parquet as pq
 
 from ..errors import SchemaMismatchError, UsageError
 from ..files.writer import WritePlan, by_partition, check_rows
-from ..filter.predicate import (
-    MAX_FILES,
-    And,
-    IsIn,
-    IsNull,
-    MergeKeys,
-    On,
-    Or,
-    Predicate,
-    Unknown,
-    columns_of,
-    is_understood,
-    may_hold,
-    merge_keys,
-    names_of,
-    partitions_of_keys,
-)
+from ..filter import predicate
+from ..filter.predicate import MAX_FILES, And, IsIn, IsNull, MergeKeys, On, Or, Predicate, Unknown
 from ..filter.sql_syntax import NotUnderstoodError
-from ..format import evolution
 from ..format.entries import ColumnStats, Entry
 from ..format.evolution import find_column, fit
-from ..format.fields import MAX_FIELD_ID, Field, Schema, is_ordered, type_text
+from ..format.fields import MAX_FIELD_ID, Field, Schema, WireValue, is_ordered, type_text
 from ..format.values import arrow_schema, from_array, python_value
 from ..log.table_context import TableContext
 from ..runtime.environment import MUCH_BYTES, map_concurrently
 from ..runtime.outcome import Kind
 from ..scan import planning
+from . import row_change
 from .clauses import (
     Clauses,
     Compiled,
@@ -79,29 +62,18 @@ from .row_change import (
     NewRows,
     RowChange,
     RowOutcome,
-    by_sources,
-    conformed,
-    each_of,
-    entries_of,
-    for_each_try,
-    naming_files,
-    read_once,
-    rewrite,
-    scan,
-    scanner_of,
-    size_of,
-    until_committed,
-    write_rows,
 )
 
 LOG = logging.getLogger("manifestcommit.jobs")
-# Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
-# is left to an active session.
-SPARK_FROM_BYTES = 1 << 30
+SPARK_FROM_BYTES = 1 << 30  # of the files that may be rewritten; with less, one machine does well
 _MOST_FOUND = 32 << 20  # rows of files of which it is kept, in 4 bytes each, what was found
 _MOST_CODES = 1 << 63  # what a whole number of Arrow holds
 _SPARSE = 8  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
+_WHOLE = (
+    "replaces whole rows. Nothing was done. Add the column, or merge the source's columns only: "
+    "when_matched=mc.Update(), when_not_matched=mc.Insert()"
+)
 
 # path -> how many of its rows are updated, and how many are deleted
 Counts = Mapping[str, tuple[int, int]]
@@ -109,10 +81,9 @@ Counts = Mapping[str, tuple[int, int]]
 
 class Staged(NamedTuple):
     """The source of a merge, whose rows are read once: held in memory, or in files of this job,
-    which nothing lists yet. plan: its columns; clauses, rules: what becomes of rows; whole: rows of
-    the source take the place of others as they are; held: its rows, by the names of its columns;
-    new: its files; files: their entries, or what these would be of the rows that are held, by the
-    columns in `files_by`."""
+    which nothing lists yet. whole: rows of the source take the place of others as they are; held:
+    its rows, by the names of its columns; new: its files; files: their entries, or what these would
+    be of the rows that are held, by the columns in `files_by`."""
 
     plan: WritePlan
     keys: MergeKeys
@@ -217,9 +188,9 @@ def found_in(entries: pa.Table, counts: Counts) -> Found:
         updated, deleted = updated + new, deleted + gone
         if new or gone:
             touched.append(at)
-        if (new or gone) and gone < count:
-            partly.append(at)
-            kept += count - new - gone
+            if gone < count:
+                partly.append(at)
+                kept += count - new - gone
     files, some = (entries.take(pa.array(at, pa.int64())) for at in (touched, partly))
     return Found(entries, files, some, updated, deleted, kept)
 
@@ -240,7 +211,8 @@ def apply(
         counts = executor.find(change, entries, rule, keep=not dry_run) if len(entries) else {}
     found = found_in(entries, counts)
     if not dry_run and found.entries.num_rows:
-        done = [executor.rewrite(change, some, rule) for some in by_sources(found.partly)]
+        parts = row_change.by_sources(found.partly)
+        done = [executor.rewrite(change, some, rule) for some in parts]
         written = sum(rows for rows, _ in done)
         check_rows(found.partly, found.kept + found.updated, written, what=what)
         updated = [new for _, new in done if new is not None]
@@ -281,25 +253,20 @@ def finish(
             kind, version = "already_committed", change.key_record.version
     elif planned and found is not None:
         kind = "planned"
-        told["reads"], told["rewrites"] = (
-            tuple(files.column("path").to_pylist()) for files in (found.examined, found.entries)
-        )
+        told["reads"] = tuple(found.examined.column("path").to_pylist())
+        told["rewrites"] = tuple(found.entries.column("path").to_pylist())
     elif found is not None and not change.changes:
         kind = "unchanged"
     if kind is not None:
-        return RowOutcome(
-            kind=kind, job_id=change.job_id, version=version, metrics=change.metrics, **told
-        )
+        told |= {"kind": kind, "job_id": change.job_id, "version": version}
+        return RowOutcome(**told, metrics=change.metrics)
     outcome = change.commit_or_lose()
     told = told if outcome.kind == "committed" else {}
-    return RowOutcome(
-        **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told
-    )
+    return RowOutcome(**msgspec.structs.asdict(outcome), **told)
 
 
 def is_for_spark(size: int) -> bool:
-    """Whether files of so many bytes are left to Spark: a session is active, and they are too large
-    for this process. [RC8]"""
+    """Whether these are left to Spark: a session is active, and they are many bytes. [RC8]"""
     return size > SPARK_FROM_BYTES and running_session() is not None
 
 
@@ -311,8 +278,7 @@ class Selecting(NamedTuple):
 
 
 class ExecutorChoice:
-    """Who does the work. here: this process; spark: makes Spark's executor, and raises UsageError
-    where it is not installed; is_given: the caller chose Spark. [RC8]"""
+    """Who does the work. spark: makes Spark's executor; is_given: the caller chose Spark. [RC8]"""
 
     def __init__(
         self, here: RowExecutor, spark: Callable[[], RowExecutor], *, is_given: bool
@@ -331,9 +297,8 @@ class ExecutorChoice:
         return Selecting(spark, spark.understand(where, schema))
 
     def by_size(self, entries: pa.Table, what: str, selecting: Selecting) -> Selecting:
-        """Who reads and rewrites these files, with the condition as it evaluates it: what is large
-        is left to an active session."""
-        size, (executor, condition) = size_of(entries), selecting
+        """Who reads and rewrites these files: what is large is left to an active session."""
+        size, (executor, condition) = row_change.size_of(entries), selecting
         if executor is self._here and is_for_spark(size):
             spark = self._make_spark()
             selecting = Selecting(spark, spark.understand(condition.given, condition.schema))
@@ -346,13 +311,13 @@ class ExecutorChoice:
         return self._make_spark() if self._is_given or is_for_spark(size) else self._here
 
 
-def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
+def needed_columns(schema: Schema, wanted: Predicate) -> list[str]:
     """The columns that the condition names, in the table's order; all if that is unknown."""
     everything = [field.name for field in schema.fields]
-    if not is_understood(predicate) or isinstance(predicate, Unknown):
+    if not predicate.is_understood(wanted) or isinstance(wanted, Unknown):
         return everything
     try:
-        names = {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+        names = {find_column(schema, path[0]).name for path in predicate.columns_of(wanted)}
     except UsageError:
         return everything
     return [name for name in everything if name in names] or everything[:1]
@@ -362,10 +327,10 @@ class ArrowRows:
     """This process, as the executor of row changes, in bounded memory. Its rules are `Rules`."""
 
     name: Executor = "arrow"
+    _match: ArrowMatch | None
 
     def __init__(self, ctx: TableContext) -> None:
-        self._ctx = ctx
-        self._match: ArrowMatch | None = None
+        self._ctx, self._match = ctx, None
         self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its new rows, how many updated
         self._found: dict[str, pa.Array] = {}  # path -> the source's row for each of its rows
         self._room, self._lock = _MOST_FOUND, Lock()
@@ -389,18 +354,17 @@ class ArrowRows:
     ) -> Counts:
         """One pass over the columns that the rule needs; over all of small files that are rewritten
         next, so that nothing is read again."""
-        self._kept = {}
-        snapshot = change.snapshot
-        columns = rule.columns(change.snapshot.schema)
+        self._kept, snapshot = {}, change.snapshot
+        columns = rule.columns(snapshot.schema)
 
         def one(entry: pa.Table) -> tuple[int, int]:
-            with naming_files(self._ctx, snapshot, entry):
+            with row_change.naming_files(self._ctx, snapshot, entry):
                 if (only := rule.only) is not None:
-                    scanner = scanner_of(self._ctx, snapshot, entry, [], only.form)
+                    scanner = row_change.scanner_of(self._ctx, snapshot, entry, [], only.form)
                     count = int(scanner.count_rows())
                     return (0, count) if only.set is None else (count, 0)
                 updated = deleted = 0
-                scanner = scanner_of(self._ctx, snapshot, entry, columns, rule.filter)
+                scanner = row_change.scanner_of(self._ctx, snapshot, entry, columns, rule.filter)
                 found: list[pa.Array] = []
                 for rows in _grouped(scanner.to_batches(), rule.at_once):
                     decided = rule.decide(rows, new=False)
@@ -413,12 +377,11 @@ class ArrowRows:
                 return updated, deleted
 
         with nullcontext() if rule.only is None else evaluating(rule.only.where):
-            files = read_once(self._ctx, snapshot, entries, None if keep else columns)
+            files = row_change.read_once(self._ctx, snapshot, entries, None if keep else columns)
             if files is not None:
                 return self._divide(files, rule, keep=keep)
-            counts = map_concurrently(
-                self._ctx.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
-            )
+            each, is_much = row_change.each_of(entries), row_change.size_of(entries) > MUCH_BYTES
+            counts = map_concurrently(self._ctx.store, one, each, is_much=is_much)
         return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
 
     def rewrite(self, change: RowChange, entries: pa.Table, rule: Rules) -> tuple[int, int]:
@@ -433,7 +396,7 @@ class ArrowRows:
                 yield from (left.combine_chunks() if len(paths) > 1 else left).to_batches()
                 return
             found, start = self._held(paths), 0
-            for batch in scan(self._ctx, change.snapshot, some):
+            for batch in row_change.scan(self._ctx, change.snapshot, some):
                 own = None if found is None else found.slice(start, batch.num_rows)
                 start += batch.num_rows
                 decided = rule.decide(pa.Table.from_batches([batch]), found=own)
@@ -441,7 +404,7 @@ class ArrowRows:
                 yield from decided.remaining().to_batches()
 
         added = [] if self._match is None else self._match.beside(entries)
-        written = rewrite(self._ctx, change, entries, rows, added)
+        written = row_change.rewrite(change, entries, rows, added)
         return written - sum(batch.num_rows for batch in added), sum(updated)
 
     def _hold(self, entry: pa.Table, found: Sequence[pa.Array]) -> None:
@@ -464,8 +427,7 @@ class ArrowRows:
         decided = rule.decide(pa.concat_tables(files.values()), new=keep)
         rule.count(decided)
         left = decided.remaining() if keep else None
-        counts: dict[str, tuple[int, int]] = {}
-        start = kept = 0
+        counts, start, kept = dict[str, tuple[int, int]](), 0, 0
         for path, rows in files.items():
             count = rows.num_rows
             updated, deleted = counts[path] = decided.changed(start, count)
@@ -500,8 +462,7 @@ class ArrowMatch:
         return self._keys.members()
 
     def beside(self, entries: pa.Table) -> list[pa.RecordBatch]:
-        """The rows that are written with those of these files: where these name no source ranges,
-        and neither do the rows. [RC5]"""
+        """The rows that are written with those of these files, if none has source ranges. [RC5]"""
         is_silent = not self._change.sources and not entries.column("sources")[0].is_valid
         if self._is_added or self._staged.held is None or not is_silent:
             return []
@@ -510,10 +471,11 @@ class ArrowMatch:
 
     def add(self, *, dry_run: bool) -> int:
         if not (dry_run or self._is_added):
-            plan, source = self._change.plan(sources=self._change.sources), self._added()
+            change, source = self._change, self._added()
+            plan = change.plan(sources=change.sources)
             if (first := next(source, None)) is not None:
                 rows = chain([first], source)
-                self._change.new(plan, write_rows, self._ctx, plan, rows).register(self._change)
+                change.new(plan, row_change.write_rows, self._ctx, plan, rows).register(change)
         if not self._staged.inserts:
             return 0
         if self._staged.whole:
@@ -539,8 +501,7 @@ class ArrowMatch:
         return [batch for piece in pieces for batch in piece.to_batches()]
 
     def _added(self) -> Iterator[pa.RecordBatch]:
-        """What comes into the table: of whole rows each as often as rows of the table had its key,
-        once if none had."""
+        """What comes into the table: a whole row as often as the table had its key, or once."""
         if not self._staged.whole:
             yield from self._inserted
             return
@@ -591,11 +552,9 @@ def _grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 class KeyIndex:
     """The keys of the source, numbered as its rows are; a key with a null is equal to nothing, or
-    to a null where that is said. [RC3]
-
-    A key becomes one whole number, its code: of a column of numbers or moments the distance from
-    the least value, of another column the place of its value among the different ones; of several
-    columns the codes together."""
+    to a null where that is said. A key becomes one whole number, its code: of a column of numbers
+    or moments the distance from the least value, of another column the place of its value among the
+    different ones; of several columns the codes together. [RC3]"""
 
     def __init__(self, keys: MergeKeys, rows: pa.Table) -> None:
         """rows: the source's key columns, by the table's names. UsageError if one comes twice."""
@@ -632,8 +591,7 @@ class KeyIndex:
         return reduce(and_, conditions)
 
     def members(self) -> Predicate:
-        """True of every row with one of these keys, but for values that Python cannot hold: a day
-        before the year 1 or after 9999."""
+        """True of every row with one of these keys, but for days that Python cannot hold."""
         known: list[Predicate] = []
         for name, different, has_null in self._different():
             with suppress(OverflowError, ValueError):
@@ -688,9 +646,8 @@ class KeyIndex:
 
     def _different(self) -> Iterator[tuple[str, pa.Array, bool]]:
         """The different values of each key column, and whether a null is one of them."""
-        for name, column, is_safe in zip(
-            self.names, self._columns, self._is_null_safe, strict=True
-        ):
+        columns = zip(self.names, self._columns, self._is_null_safe, strict=True)
+        for name, column, is_safe in columns:
             yield name, column.unique().drop_null(), is_safe and column.null_count > 0
 
     def _refuse(self, rows: pa.Table, code: pa.Scalar) -> None:
@@ -726,10 +683,9 @@ def _index_in(values: pa.Array, known: pa.Array) -> pa.Array:
 
 class MergeOn(NamedTuple):
     """How rows of the source and of the table are compared. columns: of the table, or column of the
-    table -> that of the source; null_safe: where nulls are equal, see `merge_keys`; by: of rows
-    with the same key, the source's with the highest value counts; None: there may not be several;
-    merge_schema: the table gets the source's columns and types; where: is true of a row of the
-    table and one of the source with its key, where they belong together. [RC3] [RC12]"""
+    table -> that of the source; null_safe: see `merge_keys`; by: of rows of the source with one
+    key, that with the highest value counts; where: is true of a row of the table and one of the
+    source with its key, where they belong together. [RC3] [RC12]"""
 
     columns: On
     null_safe: bool | Sequence[str] = False
@@ -739,7 +695,7 @@ class MergeOn(NamedTuple):
 
     def declared(self) -> list[str]:
         """The same texts for the same keys. [RC6]"""
-        names, theirs = names_of(self.columns)
+        names, theirs = predicate.names_of(self.columns)
         texts = ["on", *names]
         texts += [] if theirs == names else ["source", *theirs]
         safe = [] if isinstance(self.null_safe, bool) else list(self.null_safe)
@@ -763,9 +719,9 @@ def merge(
     others, and commit. whole: rows are the source's as a whole; `clauses` have no conditions and no
     values then. [RC1] [RC4]"""
     on = on if isinstance(on, MergeOn) else MergeOn(on)
-    source = for_each_try(ctx, source if on.by is None else _latest(source, on))
+    source = row_change.for_each_try(ctx, source if on.by is None else _latest(source, on))
 
-    @until_committed
+    @row_change.until_committed
     def once(ctx: TableContext) -> RowOutcome:
         change = RowChange(ctx, "merge", [*on.declared(), *clauses.declared()], declared)
         if change.already_committed:
@@ -773,15 +729,15 @@ def merge(
         if on.merge_schema:
             _evolve(change, source.schema, on, clauses, whole)
         snapshot = change.snapshot
-        keys, by = merge_keys(snapshot.schema, on.columns, on.null_safe), snapshot.partition_by
+        by = snapshot.partition_by
+        keys = predicate.merge_keys(snapshot.schema, on.columns, on.null_safe)
         keys = _named_in(keys, source.schema, clauses, whole)
         executor = choice.of_merge(snapshot.totals.bytes)
+        holds = executor.name == "arrow"
         with change.trial() if dry_run else nullcontext():
-            staged = _staged(
-                change, source, keys, clauses, on, whole, holds=executor.name == "arrow"
-            )
+            staged = _staged(change, source, keys, clauses, on, whole, holds=holds)
             change.rest_on(source.marks)
-            partitions = partitions_of_keys(keys, staged.files, staged.files_by, by)
+            partitions = predicate.partitions_of_keys(keys, staged.files, staged.files_by, by)
             change.read(({},) if clauses.by_source else partitions)
             with executor.match(change, staged) as match:
                 entries, what = _examined(change, staged, match), "a key or a condition"
@@ -800,14 +756,15 @@ def _examined(change: RowChange, staged: Staged, match: Match) -> pa.Table:
         return planning.entries_table(change.ctx, change.snapshot)
     if not staged.rows:
         return planning.entries_of(change.ctx, change.snapshot, [])
-    bounds, members = may_hold(staged.keys, staged.files, staged.files_by), match.members()
-    wanted = bounds if members is None else And(args=(bounds, members))
+    wanted = predicate.may_hold(staged.keys, staged.files, staged.files_by)
+    members = match.members()
+    wanted = wanted if members is None else And(args=(wanted, members))
     return planning.entries_table(change.ctx, change.snapshot, wanted)
 
 
 def _latest(source: NewRows, on: MergeOn) -> NewRows:
     """One row for each key, unless several have the highest value. [RC3]"""
-    names, theirs = names_of(on.columns)
+    names, theirs = predicate.names_of(on.columns)
     found = [source_column(source.schema, name) for name in (*theirs, on.by or "")]
     if not is_ordered(found[-1]):
         raise UsageError(
@@ -821,13 +778,12 @@ def _latest(source: NewRows, on: MergeOn) -> NewRows:
 
 
 def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whole: bool) -> None:
-    """Give the table the columns and types of the source that the clauses write: all, or those that
-    they name. [RC12] [SC5]"""
+    """Give the table the columns and types of the source that the clauses write. [RC12] [SC5]"""
     schema = change.snapshot.schema
     writing = [each for some in clauses[:2] for each in some if not isinstance(each, Delete)]
     given = [given_values(each) for each in writing]
     named = {name.lower() for values in given for name in values or ()}
-    ours, theirs = names_of(on.columns)
+    ours, theirs = predicate.names_of(on.columns)
     keys = {name.lower(): mine for name, mine in zip(theirs, ours, strict=True)}
     chosen = []
     for field in data.fields:
@@ -837,16 +793,14 @@ def _evolve(change: RowChange, data: Schema, on: MergeOn, clauses: Clauses, whol
         elif None in given or field.name.lower() in named:
             chosen.append(field)
     have = {field.name.lower() for field in chosen}
-    table = msgspec.structs.replace(
-        schema,
-        fields=tuple(  # a column that no row gets is none that the source lacks
-            field
-            if whole or field.name.lower() in have
-            else msgspec.structs.replace(field, nullable=True)
-            for field in schema.fields
-        ),
-    )
+
+    def needed(field: Field) -> Field:
+        if whole or field.name.lower() in have:
+            return field
+        return msgspec.structs.replace(field, nullable=True)  # no row gets it: it may be lacking
+
     if writing:
+        table = msgspec.structs.replace(schema, fields=tuple(map(needed, schema.fields)))
         change.evolve(fit(table, Schema(fields=tuple(chosen)), merge=True))
 
 
@@ -889,8 +843,7 @@ def _staged(
     *,
     holds: bool,
 ) -> Staged:
-    """Hold the source's rows, or write them, as the clauses need them; SchemaMismatchError before
-    any of it is read. [RC4] [RC9]"""
+    """Hold the source's rows, or write them, as clauses need them, once they fit. [RC4] [RC9]"""
     ctx = change.ctx
     prepare = _whole_rows if whole else _some_columns
     plan, names, rules = prepare(change, source, keys, clauses, on)
@@ -898,9 +851,9 @@ def _staged(
     held = source.held() if holds else None
     if held is None:
         new = change.new(plan, source.write, plan, names)
-        return staged._replace(new=new, files=entries_of(ctx, plan, new))
+        return staged._replace(new=new, files=row_change.entries_of(ctx, plan, new))
     given = held.select(list(names)).rename_columns(list(names.values()))
-    rows = conformed(given.to_batches(), plan.schema)
+    rows = row_change.conformed(given.to_batches(), plan.schema)
     by = _of_keys(plan, keys, plan.schema)
     files = _as_files(by, staged, rows)
     rows = rows.rename_columns([field.name for field in plan.schema.fields])
@@ -923,17 +876,12 @@ def _as_files(plan: WritePlan, staged: Staged, rows: pa.Table) -> list[Entry]:
 
     parts = by_partition(plan, rows)
     common = bounds(rows) if len(parts) > MAX_FILES else None
-    return [
-        Entry(
-            path="",
-            partition=values,
-            rows=some.num_rows,
-            bytes=0,
-            job=plan.job,
-            columns=bounds(some) if common is None else common,
-        )
-        for values, some in parts
-    ]
+
+    def entry(values: tuple[WireValue, ...], some: pa.Table) -> Entry:
+        stats, rows, job = common or bounds(some), some.num_rows, plan.job
+        return Entry(path="", partition=values, rows=rows, bytes=0, job=job, columns=stats)
+
+    return [entry(values, some) for values, some in parts]
 
 
 def _whole_rows(
@@ -984,13 +932,9 @@ def _check_columns(
         try:
             chosen.append(find_column(data, theirs.get(field.id, field.name)))
         except UsageError:
-            what = (
-                "a merge compares. Nothing was done."
-                if only_keys
-                else "a merge replaces whole rows. Nothing was done. Add the column, or merge the "
-                "source's columns only: when_matched=mc.Update(), when_not_matched=mc.Insert()"
-            )
-            raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
+            what = f"the source has no column {field.name!r}: a merge "
+            what += "compares. Nothing was done." if only_keys else _WHOLE
+            raise SchemaMismatchError(what) from None
     taken = {field.id for field in chosen}
     if by is not None:
         taken.add(find_column(data, by).id)
@@ -1012,16 +956,13 @@ def _source_columns(table: Schema, data: Schema, keys: MergeKeys, *, evolves: bo
     which have bounds then. evolves: the table got what it lacked of them."""
     compared = dict(zip(keys.names, keys.fields, strict=True))
     ids = {field.id for field in keys.fields}
-    first, known, extra = {}, [], []
+    made, extra = dict[str, Field](), []
     for field in data.fields:
         found = compared.get(field.name)
         if found is None:
-            try:
+            with suppress(UsageError):
                 found = find_column(table, field.name)
-            except UsageError:
-                extra.append(field)
-                continue
-            if found.id in ids:  # the key is compared with another column of the source
+            if found is None or found.id in ids:  # a key is compared with another column
                 extra.append(field)
                 continue
         same = msgspec.structs.replace(field, name=found.name)
@@ -1032,11 +973,9 @@ def _source_columns(table: Schema, data: Schema, keys: MergeKeys, *, evolves: bo
                 raise
             extra.append(field)  # no clause writes it, or the table's column would fit by now
             continue
-        if field.name in compared:
-            physical = found.physical if found.name == field.name else None
-            first[field.name] = msgspec.structs.replace(
-                found, name=field.name, physical=physical, nullable=True
-            )
-        else:
-            known.append(msgspec.structs.replace(found, nullable=True))
-    return Schema(fields=(*(first[name] for name in keys.names), *known, *extra))
+        made[field.name] = msgspec.structs.replace(found, nullable=True)
+        if field.name in compared and found.name != field.name:
+            given = msgspec.structs.replace(made[field.name], name=field.name, physical=None)
+            made[field.name] = given
+    first = [made.pop(name) for name in keys.names]
+    return Schema(fields=(*first, *made.values(), *extra))

@@ -1,6 +1,5 @@
 """The rows that were inserted, deleted and updated from one version to another, as Arrow's batches.
-[CH1]-[CH6]
-"""
+[CH1]-[CH6]"""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ import pyarrow.compute as pc
 from ..errors import (
     CorruptMetadataError,
     DataFileMissingError,
-    ManifestCommitError,
     SchemaMismatchError,
     SnapshotExpiredError,
     TableNotFoundError,
@@ -63,21 +61,15 @@ from ..scan.change_feed import Given, VersionFeed
 from ..scan.planning import differing_entries, entries_table
 from .row_change import as_columns, scan
 
-# What differs between two bags of rows, in bounded memory: rows, as bytes that are equal exactly if
-# the rows are, that one has more often than the other. [CH3] [CH5]
-
 _BYTES = pa.large_binary()
 _EMPTY = pa.scalar(b"", _BYTES)
 _NULL, _VALUE = pa.scalar(b"\0", _BYTES), pa.scalar(b"\1", _BYTES)
 
 
 def row_bytes(rows: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.LargeBinaryArray:
-    """The bytes of each row in these columns, by default in all: as many as there are rows, none of
-    them null. [CH3]
-
-    A null is a value of its own and equal to another null, all NaN are equal, 0.0 and -0.0 differ.
-    Arrays and maps are equal if they have the same members in the same order.
-    """
+    """The bytes of each row in these columns, by default in all, equal exactly if the rows are: a
+    null to another null, all NaN, arrays and maps with the same members in the same order; 0.0 and
+    -0.0 differ. [CH3]"""
     columns = rows.columns if names is None else [rows.column(name) for name in names]
     return _joined([_bytes_of(column) for column in columns], rows.num_rows)
 
@@ -164,12 +156,9 @@ def bag_difference(
     limit_bytes: int = LIMIT_BYTES,
 ) -> Iterator[Change]:
     """The rows that only `removed` has, as often as it has them more often, and those that only
-    `added` has. [CH3]
-
-    on: the columns of a key; where one row with a key goes and one comes, they are the images of an
-    update. Memory: `limit_bytes`, or all different rows with one key, and a batch; more is kept in
-    temporary files without a name, as much as the rows take. [CH5]
-    """
+    `added` has. on: the columns of a key; where one row with a key goes and one comes, they are the
+    images of an update. Memory: `limit_bytes`, or all different rows with one key, and a batch;
+    more is kept in temporary files without a name. [CH3] [CH5]"""
     counted = (
         Counted(batch, [sign] * batch.num_rows)
         for sign, batches in ((-1, removed), (1, added))
@@ -212,9 +201,8 @@ class _Held:
 
     def take(self, part: Counted) -> None:
         places, times, fresh = self._places, self._times, list[int]()
-        for row, (key, often) in enumerate(
-            zip(row_bytes(part.rows).to_pylist(), part.times, strict=True)
-        ):
+        keys = zip(row_bytes(part.rows).to_pylist(), part.times, strict=True)
+        for row, (key, often) in enumerate(keys):
             at = places.setdefault(key, len(times))
             if at == len(times):
                 times.append(often)
@@ -243,8 +231,7 @@ class _Files:
     """Counted rows in temporary files: equal rows, and those with one key, in the same one."""
 
     def __init__(self, stack: contextlib.ExitStack, on: Sequence[str], depth: int) -> None:
-        self._on = on
-        self._shift = 5 * depth
+        self._on, self._shift = on, 5 * depth
         self._files: list[IO[bytes]] = [
             stack.enter_context(tempfile.TemporaryFile(prefix=_PREFIX))  # noqa: SIM115  # by the stack
             for _ in range(_FILES)
@@ -258,10 +245,9 @@ class _Files:
         for row, key in enumerate(keys):
             number = zlib.crc32(whole[row].as_py() if key is None else key) >> self._shift
             wanted.setdefault(number % _FILES, []).append(row)
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array(part.times, pa.int64()), *part.rows.columns],
-            schema=pa.schema([pa.field("", pa.int64()), *part.rows.schema]),
-        )
+        columns = [pa.array(part.times, pa.int64()), *part.rows.columns]
+        schema = pa.schema([pa.field("", pa.int64()), *part.rows.schema])
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         for number, chosen in wanted.items():
             some = rows.take(pa.array(chosen, pa.int64()))
             if number not in self._writers:
@@ -276,9 +262,8 @@ class _Files:
     def _read(self, file: IO[bytes]) -> Iterator[Counted]:
         file.seek(0)
         for batch in pa.ipc.open_stream(file):
-            rows = pa.RecordBatch.from_arrays(
-                batch.columns[1:], schema=pa.schema(list(batch.schema)[1:])
-            )
+            schema = pa.schema(list(batch.schema)[1:])
+            rows = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
             yield Counted(rows, batch.column(0).to_pylist())
 
 
@@ -295,10 +280,8 @@ def _changes(held: _Held, on: Sequence[str]) -> Iterator[Change]:
         rows: dict[ChangeType, list[int]] = {}
         for row, (key, often) in enumerate(zip(of_rows, part.times, strict=True)):
             is_update = key is not None and gone[key] == come[key] == 1
-            if often > 0:
-                rows.setdefault(POSTIMAGE if is_update else INSERT, []).append(row)
-            else:
-                rows.setdefault(PREIMAGE if is_update else DELETE, []).append(row)
+            kinds = (POSTIMAGE, INSERT) if often > 0 else (PREIMAGE, DELETE)
+            rows.setdefault(kinds[0] if is_update else kinds[1], []).append(row)
         for kind, chosen in rows.items():
             for batch in _repeated(part, chosen):
                 yield kind, batch
@@ -322,12 +305,8 @@ def _keys(rows: pa.RecordBatch, on: Sequence[str]) -> list[bytes | None]:
     return [None if missing else key for key, missing in zip(keys, nulls, strict=True)]
 
 
-# Which files each version took away and brought, from one version to another. [CH1]
-
-
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries as a manifest's table, without bounds, and the part of the version that lists them
-    by which their files are read."""
+    """Entries as a manifest's table, without bounds, and the version by which they are read."""
 
     snapshot: Snapshot
     entries: pa.Table
@@ -343,11 +322,8 @@ class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_range(ctx: TableContext, start: int, end: int | None) -> tuple[Head, Head]:
-    """The newest version, and the version `end`, where changes from `start` up to it can be read.
-    end: None: the newest version. [CH1]
-
-    SnapshotExpiredError if a version between them may not be read any more. [RD3]
-    """
+    """The newest version, and the version `end` (None: the newest), where changes from `start` up
+    to it can be read; SnapshotExpiredError if a version between has expired. [CH1] [RD3]"""
     head = ctx.open()
     last = head if end is None else read_version(ctx.store, head, end)
     if start > last.version:
@@ -392,21 +368,25 @@ def change_between(
         return []
     else:
         removed, added = differing_entries(ctx, before, snapshot)
-    change = VersionChange(
+    is_any = removed.num_rows or added.num_rows
+    return [_change(before, snapshot, removed, added)] if is_any else []
+
+
+def _change(
+    before: Snapshot, snapshot: Snapshot, removed: pa.Table, added: pa.Table
+) -> VersionChange:
+    return VersionChange(
         version=snapshot.version,
         committed_at=snapshot.committed_at,
         removed=files_of(before, removed),
         added=files_of(snapshot, added),
     )
-    return [change] if removed.num_rows or added.num_rows else []
 
 
 def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
     """The entries, with no more than is needed to read their files."""
-    wanted = ["path", "rows", "bytes", "digest"]
-    wanted += [
-        name for name in entries.column_names if name == "footer" or name.startswith("partition.")
-    ]
+    names = {"path", "rows", "bytes", "digest", "footer"}
+    wanted = [n for n in entries.column_names if n in names or n.startswith("partition.")]
     return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
 
 
@@ -481,9 +461,6 @@ def _without_contents(snapshot: Snapshot) -> Snapshot:
         schema=snapshot.schema,
         partition_by=snapshot.partition_by,
     )
-
-
-# Rows of one version as the columns of another: by their ids, whatever their names are.
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -579,7 +556,7 @@ def rows_of_change(
         _rows_of(ctx, files, columns) if files.entries.num_rows else None
         for files in (change.removed, change.added)
     )
-    differing: Iterator[tuple[ChangeType, pa.RecordBatch]]
+    differing: Iterator[Change]
     if removed is None or added is None:  # all of them differ
         kind, rows = (INSERT, added) if removed is None else (DELETE, removed)
         differing = ((kind, batch) for batch in rows or ())
@@ -601,10 +578,6 @@ def _rows_of(ctx: TableContext, files: Files, columns: Sequence[Field]) -> Batch
     return (as_columns(batch, there, columns) for batch in rows)
 
 
-# A table as a stream of changed rows: the files whose rows a task compares, each version once and
-# in order. [CH7]
-
-
 class RowFeed(VersionFeed[VersionChange]):
     """The changes that a stream gets, in parts that tasks read by themselves. [CH7]"""
 
@@ -614,30 +587,21 @@ class RowFeed(VersionFeed[VersionChange]):
     def _whole(self, snapshot: Snapshot) -> Given[VersionChange]:
         """All live rows are inserted at the version with which the stream begins."""
         entries = entries_table(self._ctx, snapshot)
-        return self._checked(
-            VersionChange(
-                version=snapshot.version,
-                committed_at=snapshot.committed_at,
-                removed=files_of(snapshot, entries.slice(0, 0)),
-                added=files_of(snapshot, entries),
-            )
-        )
+        return self._checked(_change(snapshot, snapshot, entries.slice(0, 0), entries))
 
     def _added(self, snapshot: Snapshot, at: Offset) -> Given[VersionChange]:
-        before = (
-            empty_before(snapshot)
-            if snapshot.version == 1
-            else self._snapshot(self._version_before(snapshot.version), at)
-        )
+        if snapshot.version == 1:
+            before = empty_before(snapshot)
+        else:
+            before = self._snapshot(self._version_before(snapshot.version), at)
         found = change_between(self._ctx, before, snapshot, self._columns)
         return self._checked(found[0]) if found else Given()
 
     def _checked(self, change: VersionChange) -> Given[VersionChange]:
-        refusal: ManifestCommitError | None = None
         for files in (change.removed, change.added):
-            if files.entries.num_rows and refusal is None:
-                refusal = self._unreadable(files.snapshot)
-        return Given(refusal=refusal) if refusal else Given(files=tuple(parts_of(change)))
+            if files.entries.num_rows and (refusal := self._unreadable(files.snapshot)):
+                return Given(refusal=refusal)
+        return Given(files=tuple(parts_of(change)))
 
 
 def parts_of(change: VersionChange) -> Iterator[VersionChange]:

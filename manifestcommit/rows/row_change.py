@@ -1,8 +1,5 @@
 """One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
-remove and those to add, in one commit. [RC1] [CF16]
-
-No Spark here: `plan` says how files must be written, `NewFiles.register` takes the result.
-"""
+remove and those to add, in one commit. [RC1] [CF16]"""
 
 from __future__ import annotations
 
@@ -174,11 +171,8 @@ def until_committed(once: _Change[_Given]) -> _Change[_Given]:
 
 
 class RowChange(JointUnit):
-    """A row change in progress. Nothing of it is visible before `commit` returns a
-    committed outcome. [RC1] [CM10]
-
-    texts: declared with the key, besides the ranges and the fingerprint. [RC6]
-    """
+    """A row change in progress, of which nothing is visible before its commit. texts: declared with
+    the key, besides the ranges and the fingerprint. [RC1] [CM10] [RC6]"""
 
     def __init__(
         self,
@@ -195,8 +189,7 @@ class RowChange(JointUnit):
         if key is not None:
             self.head, self.key_record = find_key_at(ctx, self.head, key)
         self._state, self._edits = self.head.snapshot, tuple[SchemaEdit, ...]()
-        url = ctx.store.url
-        check_has_columns(self.snapshot.schema, url)
+        check_has_columns(self.snapshot.schema, self.url)
         self._declared = declaration(
             mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
@@ -206,7 +199,7 @@ class RowChange(JointUnit):
         self._read_version = BasedOn(declared.based_on)
         self._based_on: int | None = None
         if self.key_record is None:
-            self._read_version.version(self.head, url)
+            self._read_version.version(self.head, self.url)
         self._removed: dict[str, int] = {}
         self.is_checked = True  # whether all its files are written by `plan`
         self._written: list[tuple[WritePlan, NewFiles]] = []
@@ -220,39 +213,28 @@ class RowChange(JointUnit):
     @property
     def changes(self) -> bool:
         """Whether a commit would change a row or a column, or record a key or a position."""
-        return bool(
-            self._removed
-            or self.entries
-            or self.manifests
-            or self._edits
-            or self._repartitions
-            or self._advances
-            or self._key is not None
-        )
+        files = self._removed or self.entries or self.manifests
+        is_declared = bool(self._advances) or self._key is not None
+        return bool(files or self._edits) or self._repartitions or is_declared
 
     @property
     def sources(self) -> tuple[SourceRange, ...]:
         """The source ranges of the rows that it adds, as its files record them. [OB8]"""
-        return union_of(
-            [
-                tuple(
-                    SourceRange(source=advance.source, start=advance.start, end=advance.end)
-                    for advance in self._advances
-                )
-            ]
+        ranges = (
+            SourceRange(source=each.source, start=each.start, end=each.end)
+            for each in self._advances
         )
+        return union_of([tuple(ranges)])
 
     def evolve(
         self, edits: tuple[SchemaEdit, ...], partition_by: tuple[int, ...] | None = None
     ) -> None:
-        """Change the table's columns together with the rows, which are read and written with the
-        new columns from here on. partition_by: that of all files from here on. [RC12] [SC5]
-        [SC13]"""
-        before = self._state
-        schema = apply_edits(self.snapshot.schema, edits)
-        by = before.partition_by if partition_by is None else partition_by
+        """Change the table's columns together with the rows, which are read and written with these
+        from here on. partition_by: of all files from here on. [RC12] [SC5] [SC13]"""
+        schema = apply_edits(self._state.schema, edits)
+        by = self._state.partition_by if partition_by is None else partition_by
         self._edits = edits
-        self._state = msgspec.structs.replace(before, schema=schema, partition_by=by)
+        self._state = msgspec.structs.replace(self._state, schema=schema, partition_by=by)
 
     @property
     def _repartitions(self) -> bool:
@@ -280,16 +262,14 @@ class RowChange(JointUnit):
         self._read_version.take(marks)
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
-        """Plan how its files are written: with the columns and the partitioning of the snapshot.
-        Proves the store first. [DF3] [ST12]"""
+        """How its files are written: as the snapshot is. Proves the store first. [DF3] [ST12]"""
         self.ctx.prove(self.snapshot.proven)
         return plan_for(self.snapshot, url=self.url, job=self.job_id, sources=sources)
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: of this snapshot, by `scan.planning`. [CF7]"""
-        self._removed |= dict(
-            zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
-        )
+        columns = (entries.column(name).to_pylist() for name in ("path", "rows"))
+        self._removed |= dict(zip(*columns, strict=True))
 
     def new(self, plan: WritePlan, write: Callable[..., NewFiles], *given: Any) -> NewFiles:
         """Write new rows by this plan; a dry run deletes them again."""
@@ -301,8 +281,7 @@ class RowChange(JointUnit):
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Inside this block is a dry run: all that `new` has written is deleted at the end,
-        whatever that is. [RC13]"""
+        """Inside this block is a dry run: what `new` has written is deleted at the end. [RC13]"""
         try:
             yield
         except BaseException:
@@ -326,6 +305,7 @@ class RowChange(JointUnit):
     def change(self) -> Write:
         """The change that would be committed now."""
         writes = bool(self.entries or self.manifests)
+        checked = self.snapshot.constraints.values() if writes and self.is_checked else ()
         return Write(
             job=self.job_id,
             birth=self.head.version,
@@ -345,9 +325,7 @@ class RowChange(JointUnit):
             based_on=self._based_on,
             advances=self._advances,
             reason=self._reason,
-            checked=tuple(sorted(each.id for each in self.snapshot.constraints.values()))
-            if writes and self.is_checked
-            else (),
+            checked=tuple(sorted(each.id for each in checked)),
             summary=self.ledger.summary(self.tasks),
         )
 
@@ -370,9 +348,8 @@ class RowChange(JointUnit):
         return self.head
 
     def part(self) -> TablePart:
-        return TablePart(
-            ctx=self.ctx, head=self.head, change=self.change(), found=self.already_committed
-        )
+        change, found = self.change(), self.already_committed
+        return TablePart(ctx=self.ctx, head=self.head, change=change, found=found)
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
@@ -384,8 +361,7 @@ class RowChange(JointUnit):
 
 
 def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...]:
-    """The ranges that cover all rows of these files exactly; none if a file does not record its
-    ranges, or there are too many. [RC5] [OB8]"""
+    """The ranges that cover the rows of these files; none: unknown, or too many. [RC5] [OB8]"""
     ranges: list[SourceRange] = []
     for of_file in files:
         if not of_file:
@@ -401,9 +377,6 @@ def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
         manifest_table.source_ranges(row) for row in entries.column("sources").to_pylist()
     )
 
-
-# Reads the rows of files, and rewrites files, in this process, with Arrow, in bounded memory.
-# [RC1] [RC8]
 
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
@@ -436,13 +409,8 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def register(self, unit: JointUnit) -> int:
         """Make them part of a job or change; returns how many rows they have. [SP2]"""
-        unit.add_written(
-            self.entries,
-            self.manifests,
-            touched=self.touched,
-            tasks=self.tasks,
-            intake=self.intake,
-        )
+        named: dict[str, Any] = {"touched": self.touched, "tasks": self.tasks}
+        unit.add_written(self.entries, self.manifests, intake=self.intake, **named)
         return self.rows
 
 
@@ -527,11 +495,8 @@ def _copied(ctx: TableContext, before: WritePlan, new: NewFiles, plan: WritePlan
     columns, its partitioning or its constraints have changed since."""
     store = ctx.store
     if any(getattr(before, name) != getattr(plan, name) for name in _SAME_IN_TRIES):
-        others = Conflict(
-            rule="schema",
-            mine="has written rows by the columns, partitions and constraints of a version",
-            winner="the table has others by now",
-        )
+        mine = "has written rows by the columns, partitions and constraints of a version"
+        others = Conflict(rule="schema", mine=mine, winner="the table has others by now")
         committed_or_raise(Outcome(kind="conflict", job_id=plan.job, conflict=others), store.url)
 
     def one(entry: Entry) -> Entry:
@@ -570,17 +535,16 @@ def entries_of(ctx: TableContext, plan: WritePlan, new: NewFiles) -> list[Entry]
 
 
 def rewrite(
-    ctx: TableContext,
     change: RowChange,
     entries: pa.Table,
-    rows: Callable[[pa.Table], Iterable[pa.RecordBatch]],
+    rows: Callable[[pa.Table], Batches],
     added: Iterable[pa.RecordBatch] = (),
 ) -> int:
     """Write what `rows` makes of some of the entries, for all of them, and register the new files;
     returns how many rows they have. Large files are shared among threads. added: rows that come
     besides; those of a partition go where its files are rewritten. [RC5]"""
+    ctx, parts = change.ctx, _shares(entries)
     plan = change.plan(sources=ranges_of(entries))
-    parts = _shares(entries)
     attempts = [ctx.env.randomness(8).hex() for _ in parts]
     more = _divided(plan, parts, added)
 
@@ -598,15 +562,10 @@ def _divided(
     """The rows that go beside each part: those of its partitions."""
     if len(parts) == 1:
         return [added]
-    fields = partition_fields(plan.schema, plan.partition_by)
-    owners = {
-        values: number
-        for number, part in enumerate(parts)
-        for values in zip(
-            *(from_array(part.column(f"partition.{each.id}"), each.type) for each in fields),
-            strict=True,
-        )
-    }
+    fields, owners = partition_fields(plan.schema, plan.partition_by), dict[Any, int]()
+    for number, part in enumerate(parts):
+        found = (from_array(part.column(f"partition.{each.id}"), each.type) for each in fields)
+        owners |= dict.fromkeys(zip(*found, strict=True), number)
     more: list[list[pa.RecordBatch]] = [[] for _ in parts]
     for values, rows in by_partition(plan, conformed(added, plan.schema)):
         more[owners.get(values, -1)] += rows.to_batches()
@@ -631,19 +590,14 @@ def write_rows(
 ) -> NewFiles:
     """Write all rows to new files. attempt: by default a random one; size: bytes of the files that
     are read for them meanwhile: where these are many, a second thread encodes."""
+    options: dict[str, Any] = {"task": task, "in_background": size > MUCH_BYTES}
     attempt = ctx.env.randomness(8).hex() if attempt is None else attempt
-    is_much = size > MUCH_BYTES
-    entries, intake = write_files(
-        ctx.store, plan, batches, task=task, attempt=attempt, in_background=is_much
-    )
+    entries, intake = write_files(ctx.store, plan, batches, attempt=attempt, **options)
     return NewFiles(entries=entries, intake=intake)
 
 
 def scan(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    entries: pa.Table,
-    columns: list[str] | None = None,
+    ctx: TableContext, snapshot: Snapshot, entries: pa.Table, columns: list[str] | None = None
 ) -> Batches:
     """The rows of these files, file by file and in their order, with the table's names. Files are
     read whole, and compared with their digests, but for large ones and where some columns of many
@@ -664,13 +618,9 @@ def scan(
 
 
 def read_once(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    entries: pa.Table,
-    columns: list[str] | None = None,
+    ctx: TableContext, snapshot: Snapshot, entries: pa.Table, columns: list[str] | None = None
 ) -> dict[str, pa.Table] | None:
-    """All rows of these files by path, each file read once; None where the files, or their rows in
-    memory, are too large to be held. [RC8]"""
+    """All rows of these files by path; None where files or rows are too large to be held. [RC8]"""
     most = tuning().read_once_bytes if columns is None else _most_projected()
     if not entries.num_rows or size_of(entries) > most:
         return None
@@ -750,22 +700,19 @@ def wanted_columns(ctx: TableContext, snapshot: Snapshot, columns: list[str] | N
 
 
 def batches_of(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    entry: pa.Table,
-    data: bytes | None,
-    wanted: Wanted,
+    ctx: TableContext, snapshot: Snapshot, entry: pa.Table, data: bytes | None, wanted: Wanted
 ) -> Batches:
-    """The rows of one file, with user-visible names of columns. data: its bytes; None: another
-    program wrote it."""
+    """The rows of one file, by visible names. data: its bytes; None: another program wrote it."""
     names, rows = wanted.shown.names, _batch_rows(entry)
     if data is None:
         yield from scanner_of(ctx, snapshot, entry, names, None).to_batches()
         return
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     is_large = size_of(entry) > _PACK_BYTES  # others are decoded beside it
-    held_columns = file.schema_arrow  # pyarrow makes it anew each time
-    if not all(_has(held_columns, field) for field in wanted.stored):
+    columns_held = list(file.schema_arrow)  # pyarrow makes it anew each time
+    types = {column.name: column.type for column in columns_held}
+    is_same = all(types.get(column.name) == column.type for column in wanted.stored)
+    if not is_same or len(types) < len(columns_held):
         # a column is younger than the file, or has another type by now
         from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
@@ -776,12 +723,6 @@ def batches_of(
     for batch in file.iter_batches(rows, columns=chosen, use_threads=is_large):
         columns = [batch.column(name) for name in chosen]
         yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
-
-
-def _has(file: pa.Schema, column: pa.Field) -> bool:
-    """Whether the file has exactly one such column, of the same type."""
-    found = file.get_all_field_indices(column.name)
-    return len(found) == 1 and file.field(found[0]).type.equals(column.type)
 
 
 def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:
@@ -867,12 +808,10 @@ def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
 
 def _shares(entries: pa.Table) -> list[pa.Table]:
     """The entries in order, in as many parts of about the same size as threads are worth it."""
-    total = size_of(entries)
-    count = max(
-        1, min(_MOST_SHARES, parallel_writers(total), entries.num_rows, total // MUCH_BYTES)
-    )
+    total, before = size_of(entries), 0
+    most = min(_MOST_SHARES, parallel_writers(total), entries.num_rows, total // MUCH_BYTES)
+    count = max(1, most)
     parts: list[list[pa.Table]] = [[] for _ in range(count)]
-    before = 0
     for entry in each_of(entries):
         parts[min(count - 1, before * count // max(1, total))].append(entry)
         before += size_of(entry)
@@ -882,8 +821,7 @@ def _shares(entries: pa.Table) -> list[pa.Table]:
 def as_columns(
     rows: pa.RecordBatch, there: Mapping[int, Field], columns: Sequence[Field]
 ) -> pa.RecordBatch:
-    """The rows in these columns. there: the columns that they have, by id; one that they lack is
-    null, and so is a member."""
+    """The rows in these columns, null where they lack one or a member. there: theirs, by id."""
     schema = arrow_schema(Schema(fields=tuple(columns)), physical=False, ids=False)
     arrays = [
         _as_type(rows.column(there[field.id].name), there[field.id].type, field.type, target.type)
@@ -904,14 +842,12 @@ def _as_type(array: pa.Array, have: FieldType, want: FieldType, target: pa.DataT
     match have, want:
         case StructType(fields=old), StructType(fields=new):
             there = {field.id: (at, field) for at, field in enumerate(old)}
-            members = []
-            for field, to in zip(new, target, strict=True):
-                at, was = there.get(field.id, (0, None))
-                members.append(
-                    pa.nulls(len(array), to.type)
-                    if was is None
-                    else _as_type(array.field(at), was.type, field.type, to.type)
-                )
+            members = [
+                as_member(there[field.id][1], field, to.type, array.field(there[field.id][0]))
+                if field.id in there
+                else pa.nulls(len(array), to.type)
+                for field, to in zip(new, target, strict=True)
+            ]
             return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
         case ArrayType(element=old_element), ArrayType(element=new_element):
             to = target.value_type

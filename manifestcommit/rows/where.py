@@ -1,6 +1,5 @@
 """Deletes, updates and overwrites the rows for which a condition is true. Files with such rows are
-rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]
-"""
+rewritten (copy-on-write); the rest of the table stays. [RC2] [RC7] [RC10]"""
 
 from __future__ import annotations
 
@@ -20,26 +19,17 @@ from ..filter.predicate import is_understood
 from ..filter.sql_expression import columns_of
 from ..filter.sql_syntax import NotUnderstoodError
 from ..filter.transforms import partitions_read
-from ..format import manifest_table, values
-from ..format.evolution import Editing, SchemaEdit
+from ..format import manifest_table
+from ..format.evolution import Editing
 from ..format.fields import MAX_FIELD_ID, Field, Schema, hidden, type_text, walk
 from ..format.snapshot import Snapshot
 from ..format.transforms import partition_fields
-from ..format.values import arrow_schema, converted
+from ..format.values import arrow_schema, converted, group_numbers
 from ..log.table_context import TableContext
 from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
-from .clauses import (
-    Assignments,
-    Condition,
-    Rule,
-    Rules,
-    declared_set,
-    session_of,
-    shown,
-    text_of,
-    understand,
-)
+from . import clauses, row_change
+from .clauses import Assignments, Condition, Rule, Rules
 from .find import (
     ArrowRows,
     Counts,
@@ -50,25 +40,10 @@ from .find import (
     finish,
     found_in,
 )
-from .row_change import (
-    NOTHING,
-    Batches,
-    Declared,
-    NewRows,
-    RowChange,
-    RowOutcome,
-    as_columns,
-    by_sources,
-    entries_of,
-    for_each_try,
-    ranges_of,
-    rewrite,
-    scan,
-    until_committed,
-)
+from .row_change import NOTHING, Batches, Declared, NewRows, RowChange, RowOutcome
 
 
-@until_committed
+@row_change.until_committed
 def delete_where(
     ctx: TableContext,
     condition: Any,
@@ -78,21 +53,26 @@ def delete_where(
     dry_run: bool = False,
 ) -> RowOutcome:
     """Delete the rows for which the condition is true; null ones stay. [RC2]"""
-    change = RowChange(ctx, "delete", ["where", text_of(condition)], declared)
+    change = RowChange(ctx, "delete", ["where", clauses.text_of(condition)], declared)
     if change.already_committed:
         return finish(change)
     selecting = choice.by_language(condition, change.snapshot.schema)
     entries = _examined(change, selecting.condition)
-    counts = _by_partition(change, selecting, entries)
-    if counts is None:
-        selecting = choice.by_size(entries, "delete", selecting)
-    executor, wanted = selecting
+    (executor, wanted), counts = _decided(change, selecting, entries, choice, "delete")
     rule = executor.deleting(wanted)
     found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
 
-@until_committed
+def _decided(
+    change: RowChange, selecting: Selecting, entries: pa.Table, choice: ExecutorChoice, what: str
+) -> tuple[Selecting, Counts | None]:
+    """Who finds and rewrites, and how many rows of each file match, if partitions decide that."""
+    counts = _by_partition(change, selecting, entries)
+    return choice.by_size(entries, what, selecting) if counts is None else selecting, counts
+
+
+@row_change.until_committed
 def update_where(
     ctx: TableContext,
     values: Mapping[str, Any],
@@ -103,15 +83,13 @@ def update_where(
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
     condition = pc.scalar(True) if condition is None else condition
-    texts = ["where", text_of(condition), "set", *declared_set(values)]
+    texts = ["where", clauses.text_of(condition), "set", *clauses.declared_set(values)]
     change = RowChange(ctx, "update", texts, declared)
     if change.already_committed:
         return finish(change)
-    schema = change.snapshot.schema
+    schema, session = change.snapshot.schema, clauses.session_of(now_us=ctx.env.now_us())
     inputs = arrow_schema(schema, physical=False, ids=False)
-    new = Assignments(
-        values, schema, columns_of(schema), inputs, session_of(now_us=ctx.env.now_us())
-    )
+    new = Assignments(values, schema, columns_of(schema), inputs, session)
     wanted = understood_here(condition, schema, "where")
     entries, executor = _examined(change, wanted), ArrowRows(ctx)
     counts = _by_partition(change, Selecting(executor, wanted), entries)
@@ -122,7 +100,7 @@ def update_where(
     return finish(change, found, executor.name, planned=dry_run)
 
 
-@until_committed
+@row_change.until_committed
 def rewrite_all(
     ctx: TableContext,
     edit: Editing | None = None,
@@ -132,56 +110,44 @@ def rewrite_all(
     dry_run: bool = False,
 ) -> RowOutcome:
     """Change the table's columns or its partitioning and rewrite all of its files, in one commit.
-    default: the value in all rows of the column that is added; without one, no row changes. [SC11]
-    [SC12] [SC13]"""
+    default: of the column that is added, in all rows; without, no row changes. [SC11]-[SC13]"""
     change = RowChange(ctx, "replace" if default is None else "update", [])
     before = change.snapshot
-    edits = () if edit is None else edit(change.snapshot.schema, before.partition_by)
+    edits = () if edit is None else edit(before.schema, before.partition_by)
     by = before.partition_by if partition_by is None else partition_by(before)
     entries = planning.entries_table(ctx, before)
     if not edits and by == before.partition_by:  # others were faster
         return finish(change, found_in(entries, {}), planned=dry_run)
     change.evolve(edits, by)
     change.read(({},))
-    rows = _rows(entries)
-    kept, updated = (rows, 0) if default is None else (0, rows)
-    found = Found(entries, entries, entries, updated, 0, kept)
-    if not dry_run:
-        _rewrite(change, before, entries, edits, default)
-    return finish(change, found, "arrow", planned=dry_run)
-
-
-def _rewrite(
-    change: RowChange,
-    before: Snapshot,
-    entries: pa.Table,
-    edits: tuple[SchemaEdit, ...],
-    default: Any,
-) -> None:
-    """Replace these files of the version before by files of the new columns and partitions."""
-    ctx, after = change.ctx, change.snapshot.schema
     there = {field.id: field for field in before.schema.fields}
-    added = {} if default is None else {f.id: _default(f, default) for e in edits if (f := e.field)}
+    added = () if default is None else [each.field for each in edits if each.field is not None]
 
-    def rows(some: pa.Table) -> Batches:
-        for batch in scan(ctx, before, some):
-            found = as_columns(batch, there, after.fields)
-            for at, field in enumerate(after.fields):
-                if field.id in added:
-                    value = pa.repeat(added[field.id], found.num_rows)
-                    found = found.set_column(at, field.name, value)
-            yield found
+    values = {field.name: _default(field, default) for field in added}
 
-    parts = [part for some in by_sources(entries) for part in _by_ranges(some)]
-    written = sum(rewrite(ctx, change, part, rows) for part in parts)
-    check_rows(entries, _rows(entries), written)
-    change.remove(entries)
+    def rewritten(some: pa.Table) -> Batches:
+        for batch in row_change.scan(ctx, before, some):
+            rows = row_change.as_columns(batch, there, change.snapshot.schema.fields)
+            for name, value in values.items():
+                column = pa.repeat(value, rows.num_rows)
+                rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+            yield rows
+
+    count = _rows(entries)
+    if not dry_run:
+        parts = [part for some in row_change.by_sources(entries) for part in _by_ranges(some)]
+        written = sum(row_change.rewrite(change, each, rewritten) for each in parts)
+        check_rows(entries, count, written)
+        change.remove(entries)
+    kept, updated = (count, 0) if default is None else (0, count)
+    found = Found(entries, entries, entries, updated, 0, kept)
+    return finish(change, found, "arrow", planned=dry_run)
 
 
 def _by_ranges(entries: pa.Table) -> list[pa.Table]:
     """The files in parts that record the source ranges of all of theirs. [GC11]"""
     half = entries.num_rows // 2
-    if not half or entries.column("sources")[0].as_py() is None or ranges_of(entries):
+    if not half or entries.column("sources")[0].as_py() is None or row_change.ranges_of(entries):
         return [entries]
     return [*_by_ranges(entries.slice(0, half)), *_by_ranges(entries.slice(half))]
 
@@ -195,7 +161,7 @@ def _default(field: Field, value: Any) -> pa.Scalar:
             f"it is no value of the type {type_text(field.type)} ({hidden(str(error))}); "
             "nothing was done",
             argument="default",
-            given=shown(value),
+            given=clauses.shown(value),
         ) from error
 
 
@@ -211,11 +177,11 @@ def overwrite_where(
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     Refused if it is not true for a row of the data (Delta's `replaceWhere`). [RC10] [RC1]"""
-    data = for_each_try(ctx, data)
+    data = row_change.for_each_try(ctx, data)
 
-    @until_committed
+    @row_change.until_committed
     def once(ctx: TableContext) -> RowOutcome:
-        change = RowChange(ctx, "overwrite", ["where", text_of(condition)], declared)
+        change = RowChange(ctx, "overwrite", ["where", clauses.text_of(condition)], declared)
         if change.already_committed:
             return finish(change)
         missing = _fit_columns(change, data, merge_schema)
@@ -225,10 +191,7 @@ def overwrite_where(
         with change.trial() if dry_run else nullcontext():
             new = _stage(change, data)
             _check_inside(change, selecting, new)
-            counts = _by_partition(change, selecting, entries)
-            if counts is None:
-                selecting = choice.by_size(entries, "overwrite", selecting)
-            executor, wanted = selecting
+            (executor, wanted), counts = _decided(change, selecting, entries, choice, "overwrite")
             rule = executor.deleting(wanted)
             if counts is None:
                 counts = executor.find(change, entries, rule, keep=not dry_run)
@@ -256,43 +219,33 @@ def _by_partition(change: RowChange, selecting: Selecting, entries: pa.Table) ->
     wanted = selecting.condition
     # a transform says nothing of single values of its column
     every = partition_fields(change.snapshot.schema, change.snapshot.partition_by)
-    fields = [each for each in every if each.id <= MAX_FIELD_ID]
-    known = {(field.name,) for field in fields}
+    fields = {f"partition.{each.id}": each.name for each in every if each.id <= MAX_FIELD_ID}
+    known = {(name,) for name in fields.values()}
     if not is_understood(wanted.predicate) or not predicate_columns(wanted.predicate) <= known:
         return None
-    columns = [
-        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
-    ]
-    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
-    distinct = list(dict.fromkeys(partitions))
-    arrays = [
-        values.to_array([row[index] for row in distinct], field.type)
-        for index, field in enumerate(fields)
-    ]
-    names = [field.name for field in fields]
+    groups = group_numbers(entries.select(list(fields)).columns, entries.num_rows).indices
+    distinct = pc.unique(groups)
+    partitions = entries.select(list(fields)).take(pc.index_in(distinct, groups))
+    partitions = partitions.rename_columns(list(fields.values()))
     if not fields:  # some column, to have rows
-        arrays, names = [pa.nulls(1)], ["nothing"]
-    chosen = selecting.executor.chosen(pa.table(arrays, names), wanted)
-    goes = {partition for partition, is_so in zip(distinct, chosen, strict=True) if is_so}
-    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
-    return {
-        path: (0, count)
-        for path, count, values_of in zip(paths, counts, partitions, strict=True)
-        if values_of in goes
-    }
+        partitions = pa.table({"nothing": pa.nulls(1)})
+    chosen = pa.array(selecting.executor.chosen(partitions, wanted), pa.bool_())
+    goes = entries.filter(pc.is_in(groups, value_set=distinct.filter(chosen)))
+    paths, counts = (goes.column(name).to_pylist() for name in ("path", "rows"))
+    return {path: (0, count) for path, count in zip(paths, counts, strict=True)}
 
 
 def understood_here(condition: Any, schema: Schema, argument: str) -> Condition:
     """A condition that this process evaluates; UsageError for any other. [RC8]"""
     try:
-        return understand(condition, schema, argument, session_of())
+        return clauses.understand(condition, schema, argument, clauses.session_of())
     except NotUnderstoodError as error:
         raise UsageError(
             f"{error}, and this is done without Spark; nothing "
             "was done. Give other SQL, or a pyarrow expression, such as "
             "pyarrow.compute.field('flight') == 1545",
             argument=argument,
-            given=shown(condition),
+            given=clauses.shown(condition),
         ) from error
 
 
@@ -320,7 +273,8 @@ def _stage(change: RowChange, data: NewRows) -> pa.Table:
     names = {field.name: field.name for field in data.schema.fields}
     new = change.new(plan, data.write, plan, names)
     new.register(change)
-    return manifest_table.align(manifest_table.to_table(entries_of(ctx, plan, new), plan), plan)
+    entries = row_change.entries_of(ctx, plan, new)
+    return manifest_table.align(manifest_table.to_table(entries, plan), plan)
 
 
 def _rows(entries: pa.Table) -> int:
@@ -328,8 +282,7 @@ def _rows(entries: pa.Table) -> int:
 
 
 def _check_inside(change: RowChange, selecting: Selecting, new: pa.Table) -> None:
-    """UsageError unless the condition is true for every row of the data, as it is stored: a rerun
-    would duplicate the others. [RC10]"""
+    """UsageError unless the condition is true for all rows: a rerun would double others. [RC10]"""
     inside, (executor, wanted) = _by_partition(change, selecting, new), selecting
     if inside is None:
         inside = executor.find(change, new, executor.deleting(wanted))
@@ -338,6 +291,6 @@ def _check_inside(change: RowChange, selecting: Selecting, new: pa.Table) -> Non
     if outside:
         raise UsageError(
             f"{outside:,} of the {rows:,} rows of the data do not match where "
-            f"{shown(wanted.given)}, or it is null for them; nothing was committed. Filter the "
-            "data by the same condition, or name a condition that is true for all of it."
+            f"{clauses.shown(wanted.given)}, or it is null for them; nothing was committed. Filter "
+            "the data by the same condition, or name a condition that is true for all of it."
         )
