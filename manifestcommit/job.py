@@ -242,7 +242,8 @@ def write(
                 job.overwrite(overwrite, conflict=conflict)
             elif mode != "append":
                 job._first = mode  # [CF18]
-            job.advances += validation.advances_of(watermarks)
+            if watermarks is not None:
+                job.advances += validation.advances_of(watermarks)
             job._write(data, replace_schema=replace_schema, **how)
             if publish:
                 return job.commit()
