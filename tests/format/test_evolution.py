@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.kit.schemas import conform, counter, names, primitives, schemas
 
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+from manifestcommit.format import fields
 from manifestcommit.format.evolution import (
     SchemaConflict,
     SchemaEdit,
@@ -23,19 +24,7 @@ from manifestcommit.format.evolution import (
     rename_column,
     widen_column,
 )
-from manifestcommit.format.fields import (
-    ArrayType,
-    Field,
-    FieldType,
-    Leaf,
-    MapType,
-    Schema,
-    StructType,
-    assign_new_ids,
-    check_schema,
-    leaves,
-    walk,
-)
+from manifestcommit.format.fields import ArrayType, Field, FieldType, Leaf, MapType, Schema, StructType, check_schema, leaves, walk
 from manifestcommit.format.values import arrow_schema
 
 TABLE = Schema(
@@ -77,7 +66,7 @@ ALIKE = schemas(
 @given(schemas())
 def test_a_table_s_own_columns_fit(schema: Schema) -> None:
     """[SC3] With other ids, in another order, in another case where no two names then look alike."""
-    other = assign_new_ids(Schema(fields=schema.fields[::-1]), ids_from(10_000))
+    other = fields.assign_new_ids(Schema(fields=schema.fields[::-1]), ids_from(10_000))
     assert fit(schema, other, merge=False) == ()
 
 
@@ -85,7 +74,7 @@ def test_a_table_s_own_columns_fit(schema: Schema) -> None:
 @given(ALIKE, ALIKE)
 def test_after_the_edits_the_data_fits(table: Schema, data: Schema) -> None:
     """[SC3] [SC5] Or the two cannot be merged; never does an edit touch what it need not."""
-    data = assign_new_ids(data, ids_from(10_000))
+    data = fields.assign_new_ids(data, ids_from(10_000))
     try:
         edits = fit(table, data, merge=True)
     except SchemaMismatchError:
