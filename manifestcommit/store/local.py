@@ -516,9 +516,10 @@ def _wanted(names: Iterable[str], within: str, least: str) -> set[str]:
     wanted = set[str]()
     for name in names:
         # a folder whose name `first` begins with may hold later ones
-        is_late = name >= first or first.startswith(name)
+        if name < first and not first.startswith(name):
+            continue
         is_below = name == part if is_folder else name.startswith(part)
-        if is_late and is_below and not name.startswith(_TEMPORARY):
+        if is_below and not name.startswith(_TEMPORARY):
             wanted.add(name)
     return wanted
 
