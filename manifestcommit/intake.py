@@ -273,7 +273,7 @@ def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMappi
 
 
 def _left(what: str, first: str = "") -> UsageError:
-    """The error for a table that cannot be adopted as it is. first: another way out."""
+    """The error for a table that cannot be adopted as it is. first: another remedy."""
     return UsageError(f"{what} Nothing was adopted; {first}write the rows to a new table")
 
 

@@ -383,22 +383,22 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 56_401, "modules": 136, "loaded": 46, "lines of tests": 77_322}
+CEILINGS = {"lines": 52_152, "modules": 135, "loaded": 46, "lines of tests": 75_287}
 WALKS = {
-    "append": {"modules": 27, "switches": 203, "depth": 16},
-    "read": {"modules": 17, "switches": 60, "depth": 15},
-    "merge": {"modules": 33, "switches": 360, "depth": 24},
-    "gc": {"modules": 25, "switches": 227, "depth": 17},
+    "append": {"modules": 26, "switches": 152, "depth": 14},
+    "read": {"modules": 16, "switches": 55, "depth": 12},
+    "merge": {"modules": 33, "switches": 319, "depth": 23},
+    "gc": {"modules": 25, "switches": 220, "depth": 17},
 }
 
 
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_946),
-    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 685),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_935),
+    "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 672),
     "catalog": (("catalog", "cli.lake"), 2_000),
-    "erase": (("table.erasing", "table.holders", "cli.erase"), 969),
+    "erase": (("table.erasing", "table.holders", "cli.erase"), 951),
     "transforms": (("format.transforms", "filter.transforms"), 1_500),
 }
 
