@@ -41,26 +41,6 @@ _TEXT = 400  # characters of a text that is kept
 SIZE_CLASSES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 
 
-class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit, as the table of commits shows it. committed_at: microseconds since the epoch;
-    why: its reason, message and metadata [OB15]; together: the other tables of a joint commit, one
-    line. [MT1]"""
-
-    version: int
-    committed_at: int
-    operation: str
-    key: str | None
-    author: str
-    why: str
-    together: str
-    rows: int
-    files: int
-    size_bytes: int
-    seconds: float
-    conflicts: int
-    retries: int
-
-
 class SchemaChange(NamedTuple):
     """What a version changed in the columns: (sign, column) lines. more: lines beyond them."""
 
@@ -128,7 +108,7 @@ class HistoryView:
         self._low = max(head.expired, head.version - last + 1)
         self._count = head.version - self._low + 1
         self._buckets: dict[int, Bucket] = {}
-        self.commits: list[CommitRow] = []
+        self.commits: list[dict[str, Any]] = []  # the page's columns, with bounded texts
         self._operations: Counter[str] = Counter()
         self.commit_count = self.conflicts = self.retries = self.more_schema_changes = 0
         self.schema_changes: list[SchemaChange] = []
@@ -166,21 +146,21 @@ class HistoryView:
             self.commit_count += 1
             if len(self.commits) < COMMITS:
                 self.commits.append(
-                    CommitRow(
-                        version=snapshot.version,
-                        committed_at=snapshot.committed_at,
-                        operation=commit.operation,
-                        key=commit.key,
-                        author=author_text(said_of(commit)["author"])[:_TEXT],
-                        why=_why(commit),
-                        together=together,
-                        rows=summary.rows - summary.removed_rows,
-                        files=summary.files - summary.removed_files,
-                        size_bytes=summary.bytes - summary.removed_bytes,
-                        seconds=summary.seconds,
-                        conflicts=summary.conflicts,
-                        retries=summary.retries,
-                    )
+                    {
+                        "version": snapshot.version,
+                        "committed_at": snapshot.committed_at,
+                        "operation": commit.operation,
+                        "key": commit.key,
+                        "author": author_text(said_of(commit)["author"])[:_TEXT],
+                        "why": _why(commit),
+                        "together": together,
+                        "rows": summary.rows - summary.removed_rows,
+                        "files": summary.files - summary.removed_files,
+                        "size_bytes": summary.bytes - summary.removed_bytes,
+                        "seconds": summary.seconds,
+                        "conflicts": summary.conflicts,
+                        "retries": summary.retries,
+                    }
                 )
 
     def _bucket(self, snapshot: Snapshot) -> Bucket:

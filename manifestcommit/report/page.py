@@ -13,10 +13,10 @@ import html
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -43,45 +43,13 @@ KIND_NAMES = {"rows": "row changes", "replace": "compaction", "schema": "schema,
 KIND_NAMES |= {"back": "rewind, rollback", "tag": "tags", "other": "create, gc, other"}
 
 
-class Rect(msgspec.Struct, frozen=True):
-    """A rectangle; `title` is shown when it is pointed at."""
+class Shape(NamedTuple):
+    """An element of a picture in SVG, with its text; `title` is shown when it is pointed at."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-    kind: str
+    tag: str
+    attributes: dict[str, Any]
+    text: str = ""
     title: str = ""
-
-
-class Label(msgspec.Struct, frozen=True):
-    """A text; `anchor` is start, middle or end."""
-
-    x: float
-    y: float
-    text: str
-    anchor: str = "start"
-
-
-class Line(msgspec.Struct, frozen=True):
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    kind: str
-    title: str = ""
-
-
-class Chart(msgspec.Struct, kw_only=True):
-    """One picture; `name` says in a sentence what it shows, for those who cannot see it."""
-
-    name: str
-    height: float
-    width: float = WIDTH
-    paths: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    rects: list[Rect] = msgspec.field(default_factory=list)
-    lines: list[Line] = msgspec.field(default_factory=list)
-    labels: list[Label] = msgspec.field(default_factory=list)
 
 
 def kind_of(operation: str) -> str:
@@ -123,20 +91,29 @@ def nice_end(value: float) -> float:
     return next(end for end in ends if end >= value * 0.999999)
 
 
-def growth(history: HistoryView, tags: Tags) -> Chart:
+def growth(history: HistoryView, tags: Tags) -> list[Shape]:
     """Rows and bytes over versions, below them one mark for each version or, of many, bucket."""
-    buckets, span = history.buckets, f"from version {history.first} to {history.last}"
-    chart = Chart(name=f"Rows and size of the table {span}", height=338)
-    _panel(chart, 22, 150, [b.totals.rows for b in buckets], "rows", count_text)
-    _panel(chart, 204, 70, [b.totals.bytes for b in buckets], "size", size_text)
-    _tags(chart, history, tags, 22, 274)
+    buckets = history.buckets
     step = _step(len(buckets))
-    for at, bucket in enumerate(buckets):
-        _mark(chart, bucket, _LEFT + at * step, step, 284)
     ends = [(_LEFT, "start", buckets[0].first), (WIDTH - _RIGHT, "end", buckets[-1].last)]
-    for x, anchor, version in ends[: 1 + (len(buckets) > 1)]:
-        chart.labels.append(Label(x, 328, f"version {version:,}", anchor))
-    return chart
+    shapes = [
+        *_panel(22, 150, [b.totals.rows for b in buckets], "rows", count_text),
+        *_panel(204, 70, [b.totals.bytes for b in buckets], "size", size_text),
+        *_tags(history, tags, 22, 274),
+        *(each for at, b in enumerate(buckets) for each in _mark(b, _LEFT + at * step, step, 284)),
+        *(_label(x, 328, f"version {at:,}", anchor) for x, anchor, at in ends[: len(buckets)]),
+    ]
+    painted = ("line", "path", "rect", "text")  # what comes later lies above
+    return sorted(shapes, key=lambda shape: painted.index(shape.tag))
+
+
+def _label(x: float, y: float, text: str, anchor: str = "start") -> Shape:
+    return Shape("text", {"x": x, "y": y, "text-anchor": anchor}, text)
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float, title: str = "") -> Shape:
+    ends = {"class": kind, "x1": x1, "y1": y1, "x2": x2, "y2": y2}
+    return Shape("line", ends, title=title)
 
 
 def share(part: float, whole: float) -> float:
@@ -159,31 +136,31 @@ def _span(bucket: Bucket) -> str:
     return f"{versions}, {time_text(bucket.committed_at)}"
 
 
-def _axis(chart: Chart, top: float, height: float, end: float, text: Shown) -> None:
+def _axis(top: float, height: float, end: float, text: Shown) -> Iterator[Shape]:
     for part in (0.0, 0.5, 1.0):
         y = top + height * (1 - part)
         if part == 0.5 and end < 2:
             continue  # half a row or byte
-        chart.lines.append(Line(_LEFT, y, WIDTH - _RIGHT, y, "grid"))
-        chart.labels.append(Label(_LEFT - 8, y + 4, text(end * part), "end"))
+        yield _line("grid", _LEFT, y, WIDTH - _RIGHT, y)
+        yield _label(_LEFT - 8, y + 4, text(end * part), "end")
 
 
 def _panel(
-    chart: Chart, top: float, height: float, values: Sequence[int], name: str, text: Shown
-) -> None:
+    top: float, height: float, values: Sequence[int], name: str, text: Shown
+) -> Iterator[Shape]:
     end = nice_end(max(values, default=0))
-    _axis(chart, top, height, end, text)
+    yield from _axis(top, height, end, text)
     step, bottom = _step(len(values)), top + height
     pieces = [f"M{_LEFT},{bottom:.1f}"]
     for at, value in enumerate(values):
         y = bottom - height * max(0, value) / end
         pieces.append(f"V{y:.1f}H{_LEFT + (at + 1) * step:.1f}")
     kind = "rows" if name == "rows" else "bytes"
-    chart.paths.append((f"area {kind}", "".join([*pieces, f"V{bottom:.1f}Z"])))
-    chart.labels.append(Label(_LEFT, top - 8, name))
+    yield Shape("path", {"class": f"area {kind}", "d": "".join([*pieces, f"V{bottom:.1f}Z"])})
+    yield _label(_LEFT, top - 8, name)
 
 
-def _tags(chart: Chart, history: HistoryView, tags: Tags, top: float, bottom: float) -> None:
+def _tags(history: HistoryView, tags: Tags, top: float, bottom: float) -> Iterator[Shape]:
     """A line for each of the newest tags, and its name where there is room."""
     starts = {bucket.first: at for at, bucket in enumerate(history.buckets)}
     shown = sorted((version, name) for name, version in tags if version >= history.first)
@@ -192,15 +169,15 @@ def _tags(chart: Chart, history: HistoryView, tags: Tags, top: float, bottom: fl
         at = max((place for first, place in starts.items() if first <= version), default=0)
         x = _LEFT + (at + 0.5) * _step(len(history.buckets))
         text = cut(name, 20)
-        chart.lines.append(Line(x, top - 6, x, bottom, "tagline", f"{cut(name, 48)}: {version:,}"))
+        yield _line("tagline", x, top - 6, x, bottom, f"{cut(name, 48)}: {version:,}")
         width = _LETTER * len(text)
         start = x + 4 if x + 4 + width < WIDTH else x - 4 - width
         if start > free:
-            chart.labels.append(Label(start, top - 8, text))
+            yield _label(start, top - 8, text)
             free = start + width + 8
 
 
-def _mark(chart: Chart, bucket: Bucket, x: float, step: float, top: float) -> None:
+def _mark(bucket: Bucket, x: float, step: float, top: float) -> Iterator[Shape]:
     kinds = by_kind(bucket.operations)
     total = sum(kinds.values())
     heights = {kind: max(_LEAST, _STRIP * count / total) for kind, count in kinds.items()}
@@ -208,8 +185,9 @@ def _mark(chart: Chart, bucket: Bucket, x: float, step: float, top: float) -> No
     operations = ", ".join(f"{cut(name, 24)} {n:,}" for name, n in bucket.operations.most_common(8))
     y = float(top)
     for kind, height in heights.items():
-        size, said = round(height * scale, 2), f"{_span(bucket)}: {operations}"
-        chart.rects.append(Rect(round(x, 2), round(y, 2), _thin(step), size, kind, said))
+        box = {"class": kind, "x": round(x, 2), "y": round(y, 2), "width": _thin(step)}
+        box["height"] = round(height * scale, 2)
+        yield Shape("rect", box, title=f"{_span(bucket)}: {operations}")
         y += height * scale
 
 
@@ -272,7 +250,7 @@ def render(data: ReportData) -> str:
         release=__version__,
         growth=growth(data.history, data.tags),
         kinds=by_kind(data.history.operations),
-        shown_kinds=by_kind({each.operation: 1 for each in data.history.commits}),
+        shown_kinds=by_kind({each["operation"]: 1 for each in data.history.commits}),
         size_rows=_size_rows(data),
         now_s=data.made_at / 1e6,
         beside=lambda roots: others_text(roots, data.url),
