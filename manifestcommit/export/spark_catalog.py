@@ -17,16 +17,12 @@ from ..format import sink_log
 from ..format.fields import (
     FLOATS,
     PRIMITIVES,
-    ArrayType,
     Field,
-    FieldType,
-    MapType,
     Schema,
-    StructType,
     comment_of,
-    decimal_parts,
     has_collation,
     show_path,
+    type_text,
     walk,
 )
 from ..format.snapshot import Snapshot
@@ -77,22 +73,12 @@ def _quoted_name(name: str) -> str:
 
 def _column(field: Field) -> str:
     comment = comment_of(field)
-    shown = f"{_identifier(field.name)} {_type(field.type)}"
+    shown = f"{_identifier(field.name)} {type_text(field.type, _type_word, _identifier)}"
     return shown if comment is None else f"{shown} COMMENT {_text(comment)}"
 
 
-def _type(kind: FieldType) -> str:
-    match kind:
-        case StructType():
-            inner = (f"{_identifier(each.name)}: {_type(each.type)}" for each in kind.fields)
-            return f"STRUCT<{', '.join(inner)}>"
-        case ArrayType():
-            return f"ARRAY<{_type(kind.element.type)}>"
-        case MapType():
-            return f"MAP<{_type(kind.key.type)}, {_type(kind.value.type)}>"
-        case _:
-            parts = decimal_parts(kind)
-            return f"DECIMAL({parts[0]}, {parts[1]})" if parts else _TYPES[kind]
+def _type_word(word: str) -> str:
+    return _TYPES.get(word, word.upper())
 
 
 def _identifier(name: str) -> str:

@@ -316,18 +316,18 @@ def is_number(type: FieldType) -> bool:
     return type in INTEGERS or type in FLOATS or decimal_parts(type) is not None
 
 
-def type_text(type: FieldType) -> str:
-    """The type as an error message shows it: `array<integer>`."""
-    match type:
-        case StructType():
-            inside = (f"{field.name}: {type_text(field.type)}" for field in type.fields)
-            return f"struct<{', '.join(inside)}>"
-        case ArrayType():
-            return f"array<{type_text(type.element.type)}>"
-        case MapType():
-            return f"map<{type_text(type.key.type)}, {type_text(type.value.type)}>"
-        case _:
-            return type
+def type_text(
+    type: FieldType, word: Callable[[str], str] = str, name: Callable[[str], str] = str
+) -> str:
+    """The type as an error message shows it: `array<integer>`. word, name: what a type's word and a
+    member's name are elsewhere."""
+    if isinstance(type, str):
+        return word(type)
+    inside = [type_text(each.type, word, name) for each in members(type)]
+    if isinstance(type, StructType):
+        names = [name(each.name) for each in type.fields]
+        inside = list(map("{}: {}".format, names, inside))
+    return f"{word(str(type.__struct_config__.tag))}<{', '.join(inside)}>"
 
 
 _NAMES = {
