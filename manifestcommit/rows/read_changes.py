@@ -313,10 +313,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the files at one version. committed_at: in microseconds since the epoch."""
+    """What became of the files at the version of `added`."""
 
-    version: int
-    committed_at: int
     removed: Files
     added: Files
 
@@ -368,19 +366,9 @@ def change_between(
         return []
     else:
         removed, added = differing_entries(ctx, before, snapshot)
-    is_any = removed.num_rows or added.num_rows
-    return [_change(before, snapshot, removed, added)] if is_any else []
-
-
-def _change(
-    before: Snapshot, snapshot: Snapshot, removed: pa.Table, added: pa.Table
-) -> VersionChange:
-    return VersionChange(
-        version=snapshot.version,
-        committed_at=snapshot.committed_at,
-        removed=files_of(before, removed),
-        added=files_of(snapshot, added),
-    )
+    if not (removed.num_rows or added.num_rows):
+        return []
+    return [VersionChange(removed=files_of(before, removed), added=files_of(snapshot, added))]
 
 
 def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
@@ -563,10 +551,10 @@ def rows_of_change(
         differing = ((kind, batch) for batch in rows or ())
     else:
         differing = bag_difference(removed, added, on)
-    schema = changes_schema(columns)
+    schema, at = changes_schema(columns), change.added.snapshot
     for kind, batch in differing:
         if batch.num_rows:
-            values = zip((kind, change.version, change.committed_at), _TYPES, strict=True)
+            values = zip((kind, at.version, at.committed_at), _TYPES, strict=True)
             more = [pa.repeat(pa.scalar(value, type), batch.num_rows) for value, type in values]
             yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
@@ -588,7 +576,8 @@ class RowFeed(VersionFeed[VersionChange]):
     def _whole(self, snapshot: Snapshot) -> Given[VersionChange]:
         """All live rows are inserted at the version with which the stream begins."""
         entries = entries_table(self._ctx, snapshot)
-        return self._checked(_change(snapshot, snapshot, entries.slice(0, 0), entries))
+        removed, added = (files_of(snapshot, each) for each in (entries.slice(0, 0), entries))
+        return self._checked(VersionChange(removed=removed, added=added))
 
     def _added(self, snapshot: Snapshot, at: Offset) -> Given[VersionChange]:
         if snapshot.version == 1:

@@ -138,7 +138,7 @@ def test_members_that_were_dropped_and_came_back_are_changes(tmp_path: Path, nam
     images = {(version, kind): count for version, count in updates.items() for kind in ("update_preimage", "update_postimage")}
     assert found == {**images, (4, "delete"): 1, (5, "insert"): 1}
     stream = RowFeed(session(open_store(root)), columns=table.snapshot().schema.fields, pinned=5)
-    assert [each.version for each in stream.between(stream.beginning(2), stream.advance(stream.beginning(2)))] == [2, 3, 4, 5]
+    assert [one.added.snapshot.version for one in stream.between(stream.beginning(2), stream.advance(stream.beginning(2)))] == [2, 3, 4, 5]
     mc.load(mc.sources.table(root), copy)
     assert bag(mc.Table(copy).to_arrow()) == bag(table.changed_rows(1).read_all())
 
