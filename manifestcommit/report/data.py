@@ -26,7 +26,7 @@ from ..operations import gc
 from ..operations.describe import author_text, joint_of, lag_of, partners_text, said_of
 from ..operations.upkeep_properties import retention_of
 from ..scan.planning import describe_partitions
-from ..terminal import other_tables, plain_text
+from ..terminal import plain_text
 
 BUCKETS = 180  # of versions, in charts
 COMMITS = 200  # in the table of commits
@@ -225,11 +225,6 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     job_states: dict[str, int]
     exports: Mapping[str, ExportLag]
     gc: tuple[GcRow, ...] | None
-
-
-def others_text(roots: Iterable[str], url: str) -> str:
-    """The other tables of a job, one line that is not too long."""
-    return other_tables(roots, url)[:_TEXT]
 
 
 def most_behind(

@@ -22,8 +22,9 @@ import msgspec
 
 from ..display import age, counted, cut, size_text
 from ..errors import UsageError
+from ..terminal import other_tables
 from ..version import __version__, install
-from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData, others_text
+from .data import SIZE_CLASSES, Bucket, HistoryView, ReportData
 
 Shown: TypeAlias = Callable[[float], str]  # a value of an axis, as a text
 Tags: TypeAlias = Sequence[tuple[str, int]]  # a name, and its version
@@ -253,7 +254,7 @@ def render(data: ReportData) -> str:
         shown_kinds=by_kind({each["operation"]: 1 for each in data.history.commits}),
         size_rows=_size_rows(data),
         now_s=data.made_at / 1e6,
-        beside=lambda roots: others_text(roots, data.url),
+        beside=lambda roots: other_tables(roots, data.url),
     )
     # A lone surrogate, which some stores' names have, has no form in UTF-8.
     return page.encode("utf-8", "backslashreplace").decode()
