@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -93,13 +93,9 @@ def parsed(what: str) -> Iterator[None]:
 NameMapping = Mapping[str, tuple[int, "NameMapping"]]
 
 
-class Stored(NamedTuple):
-    """schema: the columns under their names in files; held: for each file, the ids of the columns
-    and members that it has; renamed: files that name some of them otherwise."""
-
-    schema: Schema
-    held: tuple[frozenset[int], ...]
-    renamed: frozenset[str]
+# The columns under their names in files; for each file, the ids of the columns and members that it
+# has; files that name some of them otherwise.
+Stored = tuple[Schema, list[frozenset[int]], set[str]]
 
 
 def as_stored(
@@ -140,7 +136,7 @@ class _Files:
     def read(self, paths: Sequence[str]) -> Stored:
         """What all files together say."""
         seen: dict[bytes, tuple[frozenset[int], bool]] = {}  # the columns of a file -> their ids
-        held, renamed = [], []
+        held, renamed = list[frozenset[int]](), set[str]()
         for path, columns in _footers(self._ctx, paths):
             if (known := columns.serialize().to_pybytes()) not in seen:
                 ids = frozenset(_all_ids(columns, self._mapping))
@@ -148,12 +144,12 @@ class _Files:
             ids, is_kept = seen[known]
             held.append(ids)
             if not is_kept:
-                renamed.append(path)
+                renamed.add(path)
         names, others = self._names, self._others
         stored = tuple(_stored(field, names.get(field.id), names, others) for field in self._fields)
         schema = Schema(fields=stored)
         schemas.check_schema(schema)
-        return Stored(schema, tuple(held), frozenset(renamed))
+        return schema, held, renamed
 
     def _takes(self, file: str, columns: pa.Schema) -> bool:
         """Whether the file's columns have the names of all others."""

@@ -85,21 +85,22 @@ class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
         return {url: each.version for url, each in self.outcomes.items() if each.version}
 
 
-def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs as a list; UsageError where they cannot be committed together. [MT13]"""
-    given = list(jobs) if isinstance(jobs, Iterable) else [None]
-    if not all(isinstance(job, Job) for job in given):
+def _check_jobs(jobs: Sequence[Job]) -> None:
+    """UsageError where they cannot be committed together. [MT13]"""
+    if not all(isinstance(job, Job) for job in jobs):
         raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
-    for job in given:
+    for job in jobs:
         job.check_home()
         job.check_alone()
-    if len({job.key is None for job in given}) > 1:
-        bare = next(job.url for job in given if job.key is None)
+    if len({job.key is None for job in jobs}) > 1:
+        bare = next(job.url for job in jobs if job.key is None)
         raise UsageError(
             f"jobs: the job of {bare} has no key, and others have one: give all of them a key, or "
             "none, so that a rerun is recognised in every table. Nothing was committed."
         )
-    return given
+    if len(jobs) < 2:
+        raise UsageError("tables: expected 2 to 32 jobs, got 1: commit it by its commit()")
+    check_places([job.ctx.store for job in jobs])
 
 
 class PreparedTransaction:
@@ -722,11 +723,8 @@ def transaction(
                     "tables: jobs have a key, a message and so on of their own, from begin(…): "
                     "give the transaction none. Nothing was done."
                 )
-            begun = checked_jobs(members)
-            if len(begun) < 2:
-                raise UsageError("tables: expected 2 to 32 jobs, got 1: commit it by its commit()")
-            check_places([job.ctx.store for job in begun])
-            return Transaction({job.url: job for job in begun})
+            _check_jobs(members)
+            return Transaction({job.url: job for job in members})
     named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')

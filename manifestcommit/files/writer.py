@@ -205,7 +205,7 @@ def takes_bloom_filter(field: Field) -> bool:
     return isinstance(field.type, str) and field.type in _BLOOM_TYPES and not has_own_order(field)
 
 
-class DataFileWriter:
+class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
     """One attempt at one task: writes rows to files of its own. Files that no snapshot lists are
     invisible, so nothing counts until a commit lists their entries. [DF1] [DF2] A failed call
     aborts the whole attempt; gc removes the orphan files that it leaves. Leaving a `with` block by
@@ -282,9 +282,6 @@ class DataFileWriter:
         self._given_up, self._entries = True, None
         self._encoding.end()
         self._files.discard()
-
-    def __enter__(self) -> DataFileWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         if kind is not None:

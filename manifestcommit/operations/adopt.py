@@ -228,7 +228,7 @@ def _name_below(store: Store, path: str) -> str:
     return whole.removeprefix(root)
 
 
-class SpilledFileList:
+class SpilledFileList(contextlib.AbstractContextManager["SpilledFileList"]):
     """Files in the order of addition, in groups of one manifest, of which one is in memory at a
     time. files, rows, bytes: totals; rewritten: how many of them are not listed themselves, with
     rewritten_bytes."""
@@ -267,9 +267,6 @@ class SpilledFileList:
             at += size
         if self._last:
             yield self._last
-
-    def __enter__(self) -> SpilledFileList:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self._spilled.close()
@@ -583,7 +580,9 @@ class _Pending:
 
     def commit(self) -> Outcome | None:
         """The outcome; None: the table has changed, start again. [CM1]"""
-        self._check_partitions()  # refuse everything that can be refused before there is a table
+        # refuse everything that can be refused before there is a table
+        for file in chain.from_iterable(self._gathered) if self._by else ():
+            self._partition(file)
         head = self._head
         if head is None:
             head = create_table(
@@ -725,10 +724,6 @@ class _Pending:
             job=job,
             columns=columns,
         )
-
-    def _check_partitions(self) -> None:
-        for file in chain.from_iterable(self._gathered) if self._by else ():
-            self._partition(file)
 
     def _partition(self, file: FileFacts) -> tuple[WireValue, ...]:
         """The partition columns' values, from file or folders, which must agree. [AF2]"""

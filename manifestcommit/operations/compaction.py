@@ -55,18 +55,13 @@ _RANK = "#"  # of a partition
 Partition = tuple[WireValue, ...]
 
 
-class _Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of small files in a manifest by place, each place once. ref: None, the entries
-    inlined in the snapshot; table: the files, if they are kept."""
+class _Counted(NamedTuple):
+    """The places of the small files in a manifest, each once. ref: None, the entries inlined in the
+    snapshot; table: the files, if they are kept."""
 
     ref: ManifestRef | None
     places: pa.Array
-    counts: pa.Array
-    table: pa.Table | None = None
-
-    def pairs(self, places: pa.Array) -> Iterator[tuple[int, int]]:
-        """Each of these places, with the number of its files."""
-        return zip(places.to_pylist(), self.counts.to_pylist(), strict=True)
+    table: pa.Table | None
 
 
 class SmallFiles:
@@ -87,6 +82,7 @@ class SmallFiles:
         self._largest_sorted = min(compaction_plan.largest_sorted(target), _MOST)
         self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
         self._numbers: dict[Partition, int] = {}
+        self._files = Counter[int]()  # by place
         self._lock = threading.Lock()
         self._keep = (
             sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
@@ -117,7 +113,9 @@ class SmallFiles:
     def _count(self, ref: ManifestRef | None) -> _Counted:
         table = self._table(ref, _PLANNED if self._keep else _COUNTED)
         places, counts = pc.value_counts(self._places(table)).flatten()
-        return _Counted(ref=ref, places=places, counts=counts, table=table if self._keep else None)
+        with self._lock:
+            self._files.update(dict(zip(places.to_pylist(), counts.to_pylist(), strict=True)))
+        return _Counted(ref, places, table if self._keep else None)
 
     def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
         """The small files of a manifest, with their partitions and these columns."""
@@ -168,9 +166,8 @@ class SmallFiles:
     def _begins(self, chosen: frozenset[Partition]) -> pa.Array:
         """Where each partition's places begin, by its number; null: it is skipped."""
         files = [0] * len(self._numbers)
-        for counted in self._counted:
-            for place, count in counted.pairs(counted.places):
-                files[place // _AGES] += count
+        for place, count in self._files.items():
+            files[place // _AGES] += count
         begins: list[int | None] = [None] * len(files)
         for rank, partition in enumerate(self.partitions):
             number = self._numbers[partition]
@@ -180,15 +177,12 @@ class SmallFiles:
 
     def _windows(self, begins: pa.Array) -> Iterator[tuple[int, int]]:
         """The first and the last place of each window, in order."""
-        files, before = Counter[int](), 0
-        for counted in self._counted:
-            for place, count in counted.pairs(_moved(counted.places, begins)):
-                if place is not None:
-                    files[place] += count
-        windows: dict[int, list[int]] = {}
-        for place in sorted(files):
+        moved = _moved(pa.array(list(self._files), pa.int64()), begins).to_pylist()
+        files = zip(moved, self._files.values(), strict=True)
+        windows, before = dict[int, list[int]](), 0
+        for place, count in sorted(pair for pair in files if pair[0] is not None):
             windows.setdefault(before // WINDOW_FILES, []).append(place)
-            before += files[place]
+            before += count
         for places in windows.values():
             yield places[0], places[-1]
 
@@ -326,10 +320,10 @@ class _SoFar:
         sums = {name: getattr(self.done, name) + value for name, value in more.items()}
         self.done = msgspec.structs.replace(self.done, **sums)
 
-    def committed(self, outcome: Outcome) -> None:
+    def committed(self, outcome: Outcome, **more: int) -> None:
         version = committed_or_raise(outcome, self._ctx.store.url).version
         self.done = msgspec.structs.replace(self.done, version=version)
-        self.add(commits=1)
+        self.add(commits=1, **more)
 
     def lost(self, groups: int, why: str) -> None:
         """Note that some groups are left as they are."""
@@ -398,7 +392,8 @@ def _described_rows(
 ) -> Iterator[_Row]:
     for group in groups:
         why = "beyond max_bytes of this run" if group.left else group.reason
-        name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
+        touch = of_partition(snapshot.partition_by, group.partition)
+        name, action = describe_touch(snapshot, touch), "left" if group.left else "rewrite"
         yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
     for refs in manifest_groups(ctx, snapshot):
         why = "a quarter of what it lists, or more, is no longer live"
@@ -447,8 +442,7 @@ def merge_manifests(
         if outcome.conflict is not None and tries < STARTS:
             tries += 1  # other commits have merged them meanwhile: plan again
             continue
-        so_far.committed(outcome)
-        so_far.add(manifests_before=len(merged), manifests_after=1)
+        so_far.committed(outcome, manifests_before=len(merged), manifests_after=1)
     return so_far.done
 
 
@@ -486,8 +480,7 @@ def _rewrite_batch(
         committers = Committers.GROUP if base is head else Committers.ANY_PROCESS
         outcome = commit(ctx, base, change, committers=committers)
         if outcome.conflict is None:
-            so_far.committed(outcome)
-            so_far.add(**_counts(parts))
+            so_far.committed(outcome, **_counts(parts))
             return
         base = ctx.open()
         left = _still_there(ctx, base, job, parts, so_far)
@@ -598,10 +591,6 @@ def _counts(parts: Sequence[_Part]) -> dict[str, int]:
         "bytes_before": sum(group.bytes for group, _ in parts),
         "bytes_after": sum(each.bytes for each in after),
     }
-
-
-def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
-    return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
 
 
 _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory

@@ -100,10 +100,6 @@ class ReachableObjects:
         files = compress(names, self.files.holds(names))
         return frozenset(files).union(self.objects.intersection(names))
 
-    def is_copy(self, name: str) -> bool:
-        """Whether a data file, not reached itself, is reached in another folder. [GC5]"""
-        return self.files.holds_elsewhere(name)
-
     def take(self, ctx: TableContext, head: Head) -> None:
         """Add what one version lists; its manifests are read later, each once."""
         snapshot = head.snapshot
@@ -772,6 +768,7 @@ def verdicts(
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
     """Each object with its verdict, in order. cut_s: before which it is old. [GC5] [EX4]"""
     objects, number, told = task.ctx.store.list(""), 0, 0
+    is_copy = reach.files.holds_elsewhere
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
             task.progress(f"comparing: {number:,} objects")
@@ -783,10 +780,7 @@ def verdicts(
                 yield info, _EXPORT
                 continue
             old = 0 < info.modified <= cut_s
-            yield (
-                info,
-                retention.classify(info.name, horizon, is_reached, reach.is_copy, is_old=old),
-            )
+            yield info, retention.classify(info.name, horizon, is_reached, is_copy, is_old=old)
 
 
 def delete_exports(task: GcTask, decided: Snapshot, ledger: GcCounts) -> None:

@@ -21,7 +21,8 @@ import msgspec
 from ..errors import ManifestCommitError, UsageError
 from ..format import object_names
 from ..store import Store, register_scheme
-from .scheduler import Actor, Choices, Died, Scheduler, Trace, onlooker
+from .faults import Died
+from .scheduler import Actor, Choices, Scheduler, Trace, onlooker
 from .simulated_store import SimulatedStore, Space
 
 Program: TypeAlias = Callable[[], object]  # the work of one process

@@ -10,6 +10,7 @@ import msgspec
 from ..format import object_names
 from ..format.snapshot import Author
 from ..runtime.environment import Env
+from .faults import Died
 
 _SCHEDULE = ("turn ", "next ", "first")
 
@@ -113,10 +114,6 @@ _ONLOOKER = 65_000
 
 class Stopped(BaseException):
     """The run is over. Not an Exception: nothing in the code under test may continue."""
-
-
-class Died(BaseException):
-    """The actor's program ended here, as if it were killed; it may be restarted."""
 
 
 class EndlessError(Exception):

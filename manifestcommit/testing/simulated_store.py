@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import StoreError, StoreUnclearError
 from ..store.base import BufferedOutput, ObjectInfo, Output, Store
-from .scheduler import Actor, Died, Scheduler, Trace
+from .faults import Died
+from .scheduler import Actor, Scheduler, Trace
 
 # A fault is drawn among those of its kind; the first, none, is the plain choice. lost: nothing
 # happened; unanswered: it happened; late: it happens after the caller has aborted, at a later turn;
@@ -146,22 +147,23 @@ class SimulatedStore(Store):
         return bool(self._choices.pick(name, 2, self._space.paging))
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        return self._read("get", name, lambda: self._get(name, start, end))
+        return self._call("get", name, lambda: self._get(name, start, end), READING)
 
     def get_tagged(self, name: str, end: int) -> tuple[bytes, str]:
         data = self.get(name, None, end)
         return data, self._space.etag(data)
 
     def put(self, name: str, data: bytes) -> None:
-        self._write("put", name, lambda: self._space.put(name, data, self._actor.name))
+        self._call("put", name, lambda: self._space.put(name, data, self._actor.name))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._write("create", name, lambda: self._space.create(name, data, self._actor.name))
+        return self._call("create", name, lambda: self._space.create(name, data, self._actor.name))
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         first = start_from
         while True:
-            page, last = self._read("list", prefix, functools.partial(self._page, prefix, first))
+            look = functools.partial(self._page, prefix, first)
+            page, last = self._call("list", prefix, look, READING)
             yield from page
             if last is None:
                 return
@@ -170,7 +172,7 @@ class SimulatedStore(Store):
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             remove = functools.partial(self._space.remove, name, self._actor.name)
-            self._write("delete", name, remove)
+            self._call("delete", name, remove)
 
     def remove_root(self) -> None:
         """Remove every object, in one step.
@@ -179,16 +181,16 @@ class SimulatedStore(Store):
             StoreError: the schedule makes this request fail.
             Died: the schedule ends the process that sends it.
         """
-        self._read("remove", "the root", self._space.clear)
+        self._call("remove", "the root", self._space.clear, READING)
 
     def create_output(self, name: str) -> Output:
         def put(data: bytes) -> None:
-            self._write("close", name, lambda: self._space.put(name, data, self._actor.name))
+            self._call("close", name, lambda: self._space.put(name, data, self._actor.name))
 
         return BufferedOutput(put)
 
     def open_input(self, name: str) -> BinaryIO:
-        return io.BytesIO(self._read("open", name, lambda: self._get(name, None, None)))
+        return io.BytesIO(self._call("open", name, lambda: self._get(name, None, None), READING))
 
     def filesystem(self) -> tuple[Any, str]:
         from ..store.arrow_filesystem import arrow_filesystem  # late: only readers of rows need it
@@ -218,14 +220,8 @@ class SimulatedStore(Store):
     def _is_quiet(self) -> bool:
         return self._space.scheduler.alone or not self._actor.is_here
 
-    def _read(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
-        return self._call(kind, name, effect, READING)
-
-    def _write(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
-        return self._call(kind, name, effect, WRITING)
-
     def _call(
-        self, kind: str, name: str, effect: Callable[[], _Result], faults: tuple[str, ...]
+        self, kind: str, name: str, effect: Callable[[], _Result], faults: tuple[str, ...] = WRITING
     ) -> _Result:
         space, actor = self._space, self._actor
         if actor.is_dead:

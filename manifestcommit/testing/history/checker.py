@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from .operation import EVERYTHING, FOR_EVER, UNDONE, Contradiction, Operation, contradiction, unite
+from .operation import EVERYTHING, UNDONE, Contradiction, Operation, contradiction, is_final, unite
 from .serial_order import Search
 
 # source -> which operations moved it, and to where
@@ -346,14 +346,10 @@ def _halves(commits: _Commits, joint: _Joint) -> Iterator[Contradiction]:
     for whole in joint:
         parts = [commits[part] for part in whole.values()]
         there = [one for one in parts if one.outcome == "committed"]
-        never = [one for one in parts if one.outcome == "refused" and _is_final(one)]
+        never = [one for one in parts if is_final(one, [one])]
         if there and never:
             problem = "it was committed in one of its tables, and never in another one"
             yield contradiction(f"half of a joint commit: {problem}", there[0], never[0])
-
-
-def _is_final(refused: Operation) -> bool:
-    return not refused.shared or refused.rule in FOR_EVER
 
 
 def _torn(

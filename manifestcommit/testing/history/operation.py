@@ -275,7 +275,7 @@ def _aborting(op: Operation) -> Iterator[Operation]:
 def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Operation:
     """It began with the operation that says its effect, and ended with the first to know it."""
     told = [op for op in group if op.outcome == "committed"]
-    told = told or [op for op in group if _is_final(op, group)]
+    told = told or [op for op in group if is_final(op, group)]
     # once keys may be forgotten, it may be committed at another version than the reported one
     if not told and not forgets:
         told = [op for op in group if op.outcome == "already"]
@@ -294,7 +294,7 @@ def _as_one(group: Sequence[Operation], does: Operation, *, forgets: bool) -> Op
     )
 
 
-def _is_final(op: Operation, group: Sequence[Operation]) -> bool:
+def is_final(op: Operation, group: Sequence[Operation]) -> bool:
     """Whether its result says that the job never commits."""
     return op.outcome == "refused" and (op.rule in FOR_EVER or not any(one.shared for one in group))
 
@@ -306,7 +306,7 @@ def _at_odds(group: Sequence[Operation]) -> Iterator[Contradiction]:
         known = f"job {op.job} was reported as committed at version {first.version}"
         if op.outcome == "committed" and op.version != first.version:
             yield contradiction(f"{known}, and at version {op.version}", first, op)
-        if _is_final(op, group):
+        if is_final(op, group):
             yield contradiction(f"{known}, and never to be ({op.rule})", first, op)
 
 
@@ -385,7 +385,7 @@ class Running:
         self.note(outcome="read", version=version, fence=fence)
 
 
-class Recorder:
+class Recorder(AbstractContextManager["Recorder"]):
     """One process's part of a history, written to a file of JSON lines.
 
     Every operation is in the file, begun or ended, at whatever moment the process dies. A process
@@ -410,9 +410,6 @@ class Recorder:
         _drop_torn_line(self._file)
         self._mark = secrets.token_hex(4)
         self._count = itertools.count(1)
-
-    def __enter__(self) -> Recorder:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
