@@ -26,11 +26,11 @@ from ..errors import (
     UndecidedError,
     UnsupportedFormatError,
 )
-from ..files.footer_stats import TrackedLeaf, parquet_columns, tracked_leaves
+from ..files.footer_stats import parquet_columns, tracked_leaves
 from ..files.foreign_file import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
-from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
+from ..format.fields import MAX_FIELD_ID, FieldType, Leaf, Schema, WireValue, leaves, shown
 from ..format.snapshot import RunRef, Snapshot, totals_of
 from ..format.transforms import maker, partition_fields, source_ids
 from ..format.values import arrow_type
@@ -171,7 +171,7 @@ class _Tally:
     """The observed statistics of one leaf in a file. made: the partition columns that are made of
     it, with their types and how; partitions: the values of each, two at most, which is enough."""
 
-    def __init__(self, leaf: TrackedLeaf) -> None:
+    def __init__(self, leaf: Leaf) -> None:
         self.leaf = leaf
         self.made: dict[int, tuple[FieldType, Callable[[Any], Any]]] = {}
         self.partitions: dict[int, set[WireValue]] = {}
