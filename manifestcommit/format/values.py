@@ -709,6 +709,8 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
 
 def order_key(wire: WireValue, type: FieldType) -> Any:
     """A key that sorts one type's wire values as the column's are; null has none. [SC7]"""
+    if type in ("float", "double", "binary"):  # floats may be infinite, bytes are compared as such
+        return decode(wire, type)
     if type == "date":
         return _days(wire)
     return Decimal(str(wire)) if decimal_parts(type) is not None else wire
