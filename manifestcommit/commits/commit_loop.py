@@ -140,8 +140,9 @@ def _looked_up(ctx: TableContext, head: Head, change: Change) -> Inputs:
         case Write():
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
             found = _survey(ctx, snapshot, foreign, change)
-            dropped = dropped_at(ctx, snapshot, change.key)
-            return replace(found, dropped=dropped) if dropped else found
+            # what was dropped before the job began is nothing to it
+            key = change.key if snapshot.version > change.birth else None
+            return replace(found, dropped=dropped_at(ctx, snapshot, key)) if key else found
         case Retention():
             return _survey(ctx, snapshot, change.condemned)
         case MergeManifests():

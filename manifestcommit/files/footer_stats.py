@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 from ..errors import UsageError
 from ..format import values
 from ..format.entries import ColumnStats
-from ..format.fields import COLLATIONS, DAY_US, FLOATS, Schema, leaves
+from ..format.fields import COLLATIONS, DAY_US, FLOATS, Leaf, Path, Schema, leaves
 from ..format.values import plain_type
-
-Path: TypeAlias = tuple[str, ...]
 
 BOUND_LENGTH = 64  # code points of a text bound, bytes of a binary one
 
@@ -33,37 +31,20 @@ _ORDERING_PARQUET_MR = (1, 10)
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
-class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
-    """A leaf whose statistics are kept. path: names in files, from the top; position: its column in
-    the Parquet file; stored: its Arrow type there, which may be narrower than the table's; bounded:
-    whether bounds are meaningful for it."""
-
-    id: int
-    path: Path
-    type: str
-    position: int
-    stored: Any
-    bounded: bool
-
-
-def tracked_leaves(
-    schema: Schema, columns: Sequence[ParquetColumn], limit: int
-) -> tuple[TrackedLeaf, ...]:
+def tracked_leaves(schema: Schema, columns: Sequence[ParquetColumn], limit: int) -> list[Leaf]:
     """The table's first `limit` leaves below structs only, if a file has them. columns: of the
     file. [OB7]"""
     by_path = {column.path: column for column in columns if column.is_single}
-    return tuple(
-        TrackedLeaf(
-            id=leaf.id,
-            path=leaf.path,
-            type=leaf.type,
+    return [
+        msgspec.structs.replace(
+            leaf,
             position=column.position,
             stored=column.type,
             bounded=leaf.type not in UNORDERED and not leaf.metadata.get(COLLATIONS),
         )
         for leaf in leaves(schema)[: max(limit, 0)]
         if (column := by_path.get(leaf.path)) is not None
-    )
+    ]
 
 
 class ParquetColumn(NamedTuple):
@@ -114,7 +95,7 @@ class FloatStats(NamedTuple):
     max: float | None
 
 
-def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, FloatStats]:
+def float_stats(table: pa.Table, leaves: Sequence[Leaf]) -> dict[int, FloatStats]:
     """The statistics of every float or double leaf of these rows. [OB7]"""
     stats = {}
     for leaf in leaves:
@@ -130,7 +111,7 @@ def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, Flo
 
 
 def column_stats(
-    metadata: Any, leaves: Sequence[TrackedLeaf], floats: Sequence[Mapping[int, FloatStats]] | None
+    metadata: Any, leaves: Sequence[Leaf], floats: Sequence[Mapping[int, FloatStats]] | None
 ) -> dict[int, ColumnStats]:
     """Reliable statistics of a file from its row groups; floats: those of its float leaves per row
     group, None: not counted. [OB7]"""
@@ -153,7 +134,7 @@ def column_stats(
 
 
 def _leaf_stats(
-    chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None
+    chunks: Sequence[Any], leaf: Leaf, created_by: str | None
 ) -> tuple[ColumnStats, list[Any]]:
     """The number of nulls, and the least and greatest value of each row group, if all are known."""
     group_statistics = [chunk.statistics for chunk in chunks]
@@ -191,7 +172,7 @@ def are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> b
     return release is not None and (int(release[1]), int(release[2])) >= _ORDERING_PARQUET_MR
 
 
-def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
+def _comparable(raw: Any, leaf: Leaf) -> Any:
     """A stored statistic as bytes, bool, int, float or Decimal; None if it is unusable."""
     stored, type = leaf.stored, leaf.type
     if pa.types.is_decimal(stored):

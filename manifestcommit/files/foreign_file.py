@@ -40,6 +40,7 @@ from ..format.fields import (
     ArrayType,
     Field,
     MapType,
+    Path,
     Schema,
     StructType,
     WireValue,
@@ -68,7 +69,7 @@ from ..format.values import (
 from ..runtime import footer_child
 from ..runtime.footer_child import MAGIC, SIZE_BYTES, metadata_of, put, take
 from ..store.base import ObjectInfo, Store
-from .footer_stats import Path, column_stats, parquet_columns, tracked_leaves
+from .footer_stats import column_stats, parquet_columns, tracked_leaves
 
 TAIL_BYTES = 8  # at the end of a footer: its length and the magic
 MAX_FOOTER_BYTES = 128 << 20  # pyarrow's object takes about eight times as much as the footer
@@ -605,7 +606,7 @@ class _Candidate:
         return given[index]
 
     def _check_members(
-        self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
+        self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: Path
     ) -> None:
         by_name = {field.file_name: field for field in wanted}
         by_id = {field.id: field for field in wanted}
@@ -625,7 +626,7 @@ class _Candidate:
             if name not in seen and not field.nullable and field not in self._partition_fields:
                 raise self._mismatch((*parent, name), "is missing and may not be null")
 
-    def _check_member(self, member: pa.Field, wanted: Field, path: tuple[str, ...]) -> None:
+    def _check_member(self, member: pa.Field, wanted: Field, path: Path) -> None:
         type = plain_type(member.type)
         match wanted.type:
             case StructType() if pa.types.is_struct(type):
@@ -641,7 +642,7 @@ class _Candidate:
                 why = f"has the type {member.type}, which not every reader can take for the table's"
                 raise self._mismatch(path, f"{why} {type_text(wanted.type)}{_remedy(member.type)}")
 
-    def _reads_as(self, type: pa.DataType, wanted: str, path: tuple[str, ...]) -> bool:
+    def _reads_as(self, type: pa.DataType, wanted: str, path: Path) -> bool:
         """True if all readers of the table, Spark too, get the table's type from this file."""
         if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
             # Both are stored as the same plain numbers. Only Spark's schema says whether, for
@@ -711,7 +712,7 @@ class _Candidate:
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
 
-    def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
+    def _mismatch(self, path: Path, what: str) -> SchemaMismatchError:
         return SchemaMismatchError(
             f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
             "file to fit, or write its rows through a job."

@@ -35,6 +35,7 @@ from ..format.fields import (
     EXACT,
     Field,
     FieldType,
+    Leaf,
     Schema,
     WireValue,
     has_own_order,
@@ -51,7 +52,6 @@ from ..store.base import Output, Store
 from .footer_stats import (
     FloatStats,
     ParquetColumn,
-    TrackedLeaf,
     column_stats,
     float_stats,
     parquet_columns,
@@ -479,7 +479,7 @@ class _DataFile:
         values: Partition,
         job: str,
         schema: pa.Schema,
-        leaves: tuple[TrackedLeaf, ...],
+        leaves: list[Leaf],
         options: Mapping[str, Any],
     ) -> None:
         self._path, self._values, self._job, self._leaves = path, values, job, leaves

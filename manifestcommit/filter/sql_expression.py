@@ -128,10 +128,10 @@ def compile_condition(text: str, schema: Schema, session: Session = _ANYWHERE) -
     return truth_of(compile_value(text, columns_of(schema), session))
 
 
-def truth_of(found: Typed) -> pc.Expression:
-    """A value as a condition; IncompleteError where it is neither true nor false."""
+def truth_of(found: Typed, error: type[UsageError] = IncompleteError) -> pc.Expression:
+    """A value as a condition; the error where it is neither true nor false."""
     if found.type not in ("boolean", "void"):
-        raise IncompleteError(f"{type_text(found.type)} values are neither true nor false")
+        raise error(f"{type_text(found.type)} values are neither true nor false")
     return found.expression if found.type == "boolean" else _null("boolean")
 
 
@@ -323,12 +323,7 @@ class _Compiler:
         raise only_spark(f"IS {written(wanted)}")
 
     def boolean(self, node: Any) -> pc.Expression:
-        found = self.typed(node)
-        if found.type == "void":
-            return _null("boolean")
-        if found.type != "boolean":
-            raise NotUnderstoodError(f"{type_text(found.type)} values are neither true nor false")
-        return found.expression
+        return truth_of(self.typed(node), NotUnderstoodError)
 
     def _column(self, node: Any) -> Typed:
         names = tuple(part.name for part in node.parts)
@@ -374,19 +369,20 @@ class _Compiler:
         if not members:
             raise NotUnderstoodError("a list without members")
         known = [each for each in members if each.type != "void"]
-        values = _members(subject, known) if len(known) > _MANY else None
+        found = [_literal_as(each, subject.type) or each for each in known]
+        values = _members(subject, found) if len(known) > _MANY else None
         if values is None:
-            subject, members = _alike_in_list(subject, members, known)
+            subject, members = _alike_in_list(subject, members, found)
             tests = [_compare("=", subject, each).expression for each in members]
             return Typed(balanced(tests, pc.or_kleene), "boolean")
         kind = arrow_type(subject.type)
-        found = pc.is_in(subject.expression, pa.array(values, kind))
+        among = pc.is_in(subject.expression, pa.array(values, kind))
         # false, but null where the column is: is_in is never null
         first = pc.scalar(pa.scalar(values[0], kind))
         column = subject.expression
-        found = found | ((column == first) & (column != first))
-        found = found | _null("boolean") if len(known) < len(members) else found
-        return Typed(found, "boolean")
+        among = among | ((column == first) & (column != first))
+        among = among | _null("boolean") if len(known) < len(members) else among
+        return Typed(among, "boolean")
 
 
 # A class of sqlglot's trees -> what makes pyarrow's of it.
@@ -876,8 +872,7 @@ def _alike_in_list(
 ) -> tuple[Typed, list[Typed]]:
     """A list of several types and its subject: Spark compares all as one type, which differs from
     pairs where that is a float and the subject is not. NotUnderstoodError where there is none."""
-    fitting = [_literal_as(each, subject.type) or each for each in known]
-    kinds = {each.type for each in fitting if isinstance(each.type, str)}
+    kinds = {each.type for each in known if isinstance(each.type, str)}
     if len(kinds) > 1:
         common = partial(_common, is_utc=subject.is_utc)
         kind = reduce(common, [subject.type, *kinds])
@@ -887,12 +882,8 @@ def _alike_in_list(
     return subject, members
 
 
-def _members(subject: Typed, members: Sequence[Typed]) -> list[Any] | None:
+def _members(subject: Typed, found: Sequence[Typed]) -> list[Any] | None:
     """A long list's members as values of the column; None: they are not compared that way."""
-    found = [
-        each if each.type == subject.type else _literal_as(each, subject.type) or each
-        for each in members
-    ]
     if not all(each.is_literal for each in found):
         return None
     if subject.type in _INTEGERS and all(each.type in _INTEGERS for each in found):
@@ -979,16 +970,9 @@ def _compared(
     if _is_plain(right):
         return pc.or_kleene(plain, pc.is_nan(a)) if sign == ">" else plain
     nan_a, nan_b = pc.is_nan(a), pc.is_nan(b)
-    match sign:
-        case "=":
-            also = nan_a & nan_b
-        case "<":
-            also = pc.invert(nan_a) & nan_b
-        case ">":
-            also = nan_a & pc.invert(nan_b)
-        case _:
-            also = nan_b
-    return pc.or_kleene(plain, also)
+    less, greater = pc.invert(nan_a) & nan_b, nan_a & pc.invert(nan_b)
+    also = {"=": nan_a & nan_b, "<": less, ">": greater, "<=": nan_b}
+    return pc.or_kleene(plain, also[sign])
 
 
 def _is_plain(part: Typed) -> bool:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -182,8 +183,11 @@ def decode_hint(data: bytes) -> Hint | None:
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Encode a snapshot; UsageError if it would be too large for readers. [OB1] [OB4]"""
     remedy = "Use fewer or shorter keys, sources, text positions and properties."
-    read_back = functools.partial(decode_snapshot, name=version_name(snapshot.version))
-    return _bounded(snapshot, f"version {snapshot.version}", remedy, read_back)
+    what = f"version {snapshot.version}"
+    data = _bounded(snapshot, what, remedy)
+    with _read_back(what):
+        decode_snapshot(data, name=version_name(snapshot.version))
+    return data
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
@@ -202,8 +206,10 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
 def encode_prepared(prepared: Prepared) -> bytes:
     """Encode a prepared job, with the form and limits of a snapshot. [AB3] [OB1] [OB4]"""
     job, remedy = prepared.change.job, "Add fewer files, or commit without preparing."
-    read_back = functools.partial(decode_prepared, name=prepared_name(job))
-    return _bounded(prepared, f"prepared job {job}", remedy, read_back)
+    data = _bounded(prepared, f"prepared job {job}", remedy)
+    with _read_back(f"prepared job {job}"):
+        decode_prepared(data, name=prepared_name(job))
+    return data
 
 
 def encode_intent(prepared: Prepared) -> bytes | None:
@@ -345,11 +351,8 @@ def compress(raw: bytes) -> bytes:
     ).compress(raw)
 
 
-def _bounded(
-    value: msgspec.Struct, what: str, remedy: str, read_back: Callable[[bytes], Any] | None = None
-) -> bytes:
-    """The object, which passes the checks of those who will read it: what a writer acknowledges,
-    every reader takes. UsageError otherwise. [OB4]"""
+def _bounded(value: msgspec.Struct, what: str, remedy: str) -> bytes:
+    """The object; UsageError if it is too large for those who will read it. [OB4]"""
     raw = encode_json(value)
     data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
     if (
@@ -361,15 +364,19 @@ def _bounded(
             f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers "
             f"accept; nothing was committed. {remedy}"
         )
+    return data
+
+
+@contextlib.contextmanager
+def _read_back(what: str) -> Iterator[None]:
+    """What a writer acknowledges, every reader takes: UsageError if one would not. [OB4]"""
     try:
-        if read_back is not None:
-            read_back(data)
+        yield
     except CorruptMetadataError as error:
         raise UsageError(
             f"{what} would hold what no reader accepts; nothing was committed. It would be read "
             f"as: {error}"
         ) from None
-    return data
 
 
 def _most_raw(data: bytes) -> int:

@@ -22,11 +22,13 @@ from .fields import (
     Field,
     FieldType,
     MapType,
+    Path,
     Schema,
     StructType,
     check_schema,
     comment_of,
     decimal_parts,
+    match_all,
     match_names,
     members,
     rename_metadata,
@@ -44,7 +46,6 @@ from .transforms import source_ids
 # A schema indexed by field id, so that thousands of edits cost only one rebuild.
 
 _TABLE = 0  # the parent of top-level columns; field ids begin at 1
-Path = tuple[str, ...]
 _VOID = "void"  # the type of columns and members whose values are all null
 
 
@@ -383,7 +384,7 @@ def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[Sche
 def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
     """The edit that makes a column nullable. [SC5]"""
     field = find_column(schema, name)
-    return () if field.nullable else (SchemaEdit(kind="relax", id=field.id, column=field.name),)
+    return () if field.nullable else (_relaxed(field, (field.name,)),)
 
 
 # Columns of the schema that was asked last, by name: a call that names each of thousands would else
@@ -425,21 +426,17 @@ class _Fitting:
         self, table: tuple[Field, ...], data: tuple[Field, ...], parent: Path, parent_id: int | None
     ) -> Iterator[SchemaEdit]:
         """The edits for the members of one struct, or of the table."""
-        positions, extra = match_names([field.name for field in data], table, parent)
+        names, extra = [field.name for field in data], list[int]()
+        if self._merge:
+            positions, extra = match_names(names, table, parent)
+        else:
+            positions = match_all(names, table, parent)
         for field, at in zip(table, positions, strict=True):
             path = (*parent, field.name)
             if at is not None:
                 yield from self._column(field, data[at], path)
             elif not field.nullable:
-                yield self._relaxed(
-                    field, path, "is missing from the data and may not be null. Provide it"
-                )
-        if extra and not self._merge:
-            shown = ", ".join(show_path((*parent, data[at].name)) for at in extra[:10])
-            raise SchemaMismatchError(
-                f"The data has columns that the table does not have: {shown}. Drop them, or "
-                "add them to the table (merge_schema=True, or add_column)."
-            )
+                yield _relaxed(field, path)
         for at in extra:
             taken = frozenset[str]() if parent else _file_names(self._table)
             yield _addition(self._added(data[at]), parent, parent_id, taken)
@@ -447,12 +444,15 @@ class _Fitting:
     def _column(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
         if data.type == "void" and table.type != "void":  # all values are null
             if not table.nullable:
-                yield self._relaxed(
-                    table, path, "is null throughout the data and may not be null. Provide it"
-                )
+                if not self._merge:
+                    raise SchemaMismatchError(
+                        f"Column {show_path(path)} is null throughout the data and may not be "
+                        "null. Provide it, or make the column nullable (merge_schema=True)."
+                    )
+                yield _relaxed(table, path)
             return
         if data.nullable and not table.nullable and self._merge:
-            yield self._relaxed(table, path, "")
+            yield _relaxed(table, path)
         match table.type, data.type:
             case StructType(fields=old), StructType(fields=new):
                 yield from self.columns(old, new, path, table.id)
@@ -481,14 +481,6 @@ class _Fitting:
         yield SchemaEdit(kind="drop", id=table.id, column=table.name)
         yield _addition(self._added(data, name=table.name), (), None, _file_names(self._table))
 
-    def _relaxed(self, field: Field, path: Path, problem: str) -> SchemaEdit:
-        if not self._merge:
-            raise SchemaMismatchError(
-                f"Column {show_path(path)} {problem}, or make the column nullable "
-                "(merge_schema=True)."
-            )
-        return SchemaEdit(kind="relax", id=field.id, column=".".join(path))
-
     def _added(self, field: Field, name: str | None = None) -> Field:
         """Add the data's field as a new nullable column: existing rows have no value for it."""
         fresh = field
@@ -496,6 +488,10 @@ class _Fitting:
             fresh = with_new_ids(field, unique_ids(lambda: field.id, self._ids))
         self._ids |= {member.id for _, member in walk((fresh,))}
         return msgspec.structs.replace(fresh, name=name or field.name, nullable=True, physical=None)
+
+
+def _relaxed(field: Field, path: Path) -> SchemaEdit:
+    return SchemaEdit(kind="relax", id=field.id, column=".".join(path))
 
 
 def _holds(table: FieldType, data: FieldType) -> bool:

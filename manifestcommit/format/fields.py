@@ -104,6 +104,7 @@ _SHORT = _Short()
 # A partition value or a bound as JSON holds it; `format.values` converts it by the column's
 # type.
 WireValue: TypeAlias = bool | int | float | str | None
+Path: TypeAlias = tuple[str, ...]  # names, from a column down
 DAY_US = 86_400_000_000  # microseconds
 WIDE = Context(prec=120)  # the default context would round a decimal of more than 28 digits
 
@@ -486,9 +487,7 @@ def with_members(type: FieldType, inside: Sequence[Field]) -> FieldType:
             return type
 
 
-def walk(
-    fields: tuple[Field, ...], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Field]]:
+def walk(fields: tuple[Field, ...], path: Path = ()) -> Iterator[tuple[Path, Field]]:
     """Every field of the tree with its path of names, parents first, in the schema's order."""
     for field in fields:
         here = (*path, field.name)
@@ -498,33 +497,32 @@ def walk(
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """A column, or member of structs, of a primitive type; path: its names in files. [OB7]"""
+    """A column, or member of structs, of a primitive type; path: its names in files. Of one whose
+    statistics are kept, position: its column in the Parquet file; stored: its Arrow type there,
+    which may be narrower than the table's; bounded: whether bounds are meaningful for it. [OB7]"""
 
     id: int
-    path: tuple[str, ...]
+    path: Path
     type: str
     metadata: dict[str, Any] = {}
+    position: int = 0
+    stored: Any = None
+    bounded: bool = False
 
 
-def leaves(schema: Schema) -> tuple[Leaf, ...]:
+def leaves(of: Schema | StructType, parent: Path = ()) -> list[Leaf]:
     """The primitive columns and members of structs, in order; none in arrays and maps. [OB7]"""
-    return tuple(_leaves(schema.fields, ()))
-
-
-def _leaves(fields: tuple[Field, ...], parent: tuple[str, ...]) -> Iterator[Leaf]:
-    for field in fields:
+    found = []
+    for field in of.fields:
         path = (*parent, field.file_name)
         if isinstance(field.type, str):
-            yield Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata)
+            found.append(Leaf(id=field.id, path=path, type=field.type, metadata=field.metadata))
         elif isinstance(field.type, StructType):
-            yield from _leaves(field.type.fields, path)
+            found += leaves(field.type, path)
+    return found
 
 
-def map_field(
-    field: Field,
-    change: Callable[[tuple[str, ...], Field], Field],
-    parent: tuple[str, ...] = (),
-) -> Field:
+def map_field(field: Field, change: Callable[[Path, Field], Field], parent: Path = ()) -> Field:
     """Apply the change, with the path of names, to what is nested in the field, then to itself."""
     path = (*parent, field.name)
     inside = [map_field(member, change, path) for member in members(field.type)]
@@ -546,7 +544,7 @@ def relaxed(schema: Schema) -> Schema:
 
 
 def match_names(
-    names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()
+    names: Sequence[str], fields: tuple[Field, ...], parent: Path = ()
 ) -> tuple[list[int | None], list[int]]:
     """For each field, the position in `names` of its column, or None; and the positions that match
     no field. Names match exactly, or in another case if only one column does so;
@@ -577,6 +575,25 @@ def match_names(
         positions.append(candidates[0] if candidates else None)
     taken = set(positions)
     return positions, [at for at in range(len(names)) if at not in taken]
+
+
+def match_all(names: Sequence[str], fields: tuple[Field, ...], parent: Path) -> list[int | None]:
+    """As `match_names`; SchemaMismatchError where a column matches no field, or none matches one
+    that may not be null. [SC3]"""
+    positions, extra = match_names(names, fields, parent)
+    if extra:
+        shown = ", ".join(show_path((*parent, names[at])) for at in extra[:10])
+        raise SchemaMismatchError(
+            f"The data has columns that the table does not have: {shown}. Drop them, or add "
+            "them to the table (merge_schema=True, or add_column)."
+        )
+    for field, at in zip(fields, positions, strict=True):
+        if at is None and not field.nullable:
+            raise SchemaMismatchError(
+                f"Column {show_path((*parent, field.name))} is missing from the data and may not "
+                "be null. Provide it, or make the column nullable (merge_schema=True)."
+            )
+    return positions
 
 
 def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
@@ -610,7 +627,7 @@ def with_new_ids(field: Field, draw: Callable[[], int]) -> Field:
     return msgspec.structs.replace(field, id=id, type=with_members(field.type, inside))
 
 
-def show_path(path: tuple[str, ...]) -> str:
+def show_path(path: Path) -> str:
     """A column's path for a message: 'a.b'."""
     return "'" + ".".join(path) + "'"
 
@@ -638,7 +655,7 @@ def check_schema(schema: Schema) -> None:
         _check_type(path, field)
 
 
-def _check_type(path: tuple[str, ...], field: Field) -> None:
+def _check_type(path: Path, field: Field) -> None:
     problem, names = "", list[str]()
     match field.type:
         case StructType(fields=fields):
@@ -666,7 +683,7 @@ def _check_type(path: tuple[str, ...], field: Field) -> None:
         raise UnsupportedTypeError(f"Column {show_path(path)} {problem}")
 
 
-def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
+def _check_names(fields: tuple[Field, ...], parent: Path) -> None:
     names: dict[str, str] = {}
     files: dict[str, str] = {}
     for field in fields:

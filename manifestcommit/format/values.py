@@ -34,6 +34,7 @@ from .fields import (
     Field,
     FieldType,
     MapType,
+    Path,
     Schema,
     StructType,
     WireValue,
@@ -44,7 +45,7 @@ from .fields import (
     is_unicode,
     kept_metadata,
     mark_of,
-    match_names,
+    match_all,
     members,
     show_path,
     shown,
@@ -248,8 +249,6 @@ def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 
 ADVICE = " Cast the column before writing."
 
-Path = tuple[str, ...]
-
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 # from here on a float does not hold every whole number
 _MOST_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
@@ -269,41 +268,18 @@ class Conformer:
     def __init__(self, schema: Schema) -> None:
         self._fields = schema.fields
         self.target = arrow_schema(schema, physical=True)
-        self._types = self.target.types
-        self._seen: pa.Schema | None = None
-        self._found: list[int | None] = []
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch to the form of data files; SchemaMismatchError names the column. [SC3]"""
-        if self._seen is None or not batch.schema.equals(self._seen):
-            self._found = _positions(batch.schema.names, self._fields, ())
-            self._seen = batch.schema
+        positions = match_all(batch.schema.names, self._fields, ())
         columns = batch.columns
         arrays = [
             pa.nulls(batch.num_rows, type)
             if at is None
             else _member(columns[at], field, type, (field.name,), 0)
-            for field, type, at in zip(self._fields, self._types, self._found, strict=True)
+            for field, type, at in zip(self._fields, self.target.types, positions, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
-
-
-def _positions(names: Sequence[str], fields: tuple[Field, ...], parent: Path) -> list[int | None]:
-    """For each field, the position of the incoming column; None if it is missing and nullable."""
-    positions, extra = match_names(names, fields, parent)
-    if extra:
-        shown = ", ".join(show_path((*parent, names[at])) for at in extra[:10])
-        raise SchemaMismatchError(
-            f"The data has columns that the table does not have: {shown}. Drop them, or add "
-            "them to the table (merge_schema=True)."
-        )
-    for field, at in zip(fields, positions, strict=True):
-        if at is None and not field.nullable:
-            path = show_path((*parent, field.name))
-            raise SchemaMismatchError(
-                f"Column {path} is missing from the data and may not be null. Provide it."
-            )
-    return positions
 
 
 def _member(
@@ -505,7 +481,7 @@ def is_plain_variant(type: pa.DataType) -> bool:
 
 
 def _struct(array: pa.StructArray, type: StructType, target: pa.DataType, path: Path) -> pa.Array:
-    positions = _positions([field.name for field in array.type], type.fields, path)
+    positions = match_all([field.name for field in array.type], type.fields, path)
     # flatten() applies the struct's nulls to its members: a value below a null is not checked
     columns = array.flatten()
     children = [
@@ -733,6 +709,8 @@ def _decode(wire: bool | int | float | str, type: FieldType) -> Any:
 
 def order_key(wire: WireValue, type: FieldType) -> Any:
     """A key that sorts one type's wire values as the column's are; null has none. [SC7]"""
+    if type in ("float", "double", "binary"):  # floats may be infinite, bytes are compared as such
+        return decode(wire, type)
     if type == "date":
         return _days(wire)
     return Decimal(str(wire)) if decimal_parts(type) is not None else wire

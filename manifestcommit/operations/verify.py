@@ -26,14 +26,14 @@ from ..errors import (
     UndecidedError,
     UnsupportedFormatError,
 )
-from ..files.footer_stats import TrackedLeaf, parquet_columns, tracked_leaves
+from ..files.footer_stats import parquet_columns, tracked_leaves
 from ..files.foreign_file import STREAMED, noted_footer
 from ..format import codec, manifest_table, object_names, values
 from ..format.entries import ColumnStats, Entry, ManifestRef
-from ..format.fields import MAX_FIELD_ID, FieldType, Schema, WireValue, leaves, shown
+from ..format.fields import MAX_FIELD_ID, FieldType, Leaf, Schema, WireValue, leaves, shown
 from ..format.snapshot import RunRef, Snapshot, totals_of
 from ..format.transforms import maker, partition_fields, source_ids
-from ..format.values import arrow_type
+from ..format.values import arrow_type, order_key
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, export_lags, gate
 from ..log.version_chain import (
@@ -171,7 +171,7 @@ class _Tally:
     """The observed statistics of one leaf in a file. made: the partition columns that are made of
     it, with their types and how; partitions: the values of each, two at most, which is enough."""
 
-    def __init__(self, leaf: TrackedLeaf) -> None:
+    def __init__(self, leaf: Leaf) -> None:
         self.leaf = leaf
         self.made: dict[int, tuple[FieldType, Callable[[Any], Any]]] = {}
         self.partitions: dict[int, set[WireValue]] = {}
@@ -209,9 +209,9 @@ class _Tally:
             yield f"it has {self._nans:,} NaNs, its entry says {said.nans:,}"
         low, high, type = self._low, self._high, self.leaf.type
         try:
-            if low is not None and said.min is not None and low < _ordered(said.min, type):
+            if low is not None and said.min is not None and low < order_key(said.min, type):
                 yield f"it holds a value below {shown(said.min)}, its smallest by its entry"
-            if high is not None and said.max is not None and high > _ordered(said.max, type):
+            if high is not None and said.max is not None and high > order_key(said.max, type):
                 yield f"it holds a value above {shown(said.max)}, its largest by its entry"
         except (ValueError, TypeError):
             yield (
@@ -227,7 +227,7 @@ class _Tally:
             return
         type = "long" if pa.types.is_int64(column.type) else self.leaf.type
         wires = values.from_array(pa.array([ends["min"], ends["max"]], column.type), type)
-        low, high = (_ordered(wire, type) for wire in wires)
+        low, high = (order_key(wire, type) for wire in wires)
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 
@@ -235,12 +235,6 @@ class _Tally:
 def _null(said: ColumnStats, nulls: int) -> Iterator[str]:
     if said.nulls is not None and said.nulls != nulls:
         yield f"it has {nulls:,} nulls, its entry says {said.nulls:,}"
-
-
-def _ordered(wire: WireValue, type: str) -> Any:
-    """A sort key for values of the type: floats may be infinite, bytes are compared so."""
-    is_decoded = type in ("float", "double", "binary")
-    return values.decode(wire, type) if is_decoded else values.order_key(wire, type)
 
 
 # entries held in memory: of a manifest, and of files that wait to be read

@@ -32,7 +32,7 @@ from ..format.change import (
 )
 from ..format.entries import Entry, ManifestRef, encode
 from ..format.evolution import SchemaEdit, apply_edits, fit, replace
-from ..format.fields import DAY_US, Schema, assign_new_ids, match_names, relaxed, type_text
+from ..format.fields import DAY_US, Schema, assign_new_ids, relaxed, type_text
 from ..format.partitioning import (
     Matcher,
     PartitionPattern,
@@ -754,13 +754,12 @@ def check_missing(missing: Sequence[str], properties: Mapping[str, str], *, whol
 
 def _lacking(table: Schema, data: Schema, partition_by: tuple[int, ...]) -> tuple[str, ...]:
     """The columns that data lacks; SchemaMismatchError if one partitions the table. [SC8]"""
-    names = [field.name for field in data.fields]
-    positions, _ = match_names(names, table.fields)
-    lacking = [field for field, at in zip(table.fields, positions, strict=True) if at is None]
+    names = {field.name.lower() for field in data.fields}
+    lacking = [field for field in table.fields if field.name.lower() not in names]
     for field in lacking:
         if field.id in source_ids(partition_by):
             before = f" (it was {field.physical!r} before: rename it in the data as well)"
-            renamed = before if field.physical in names else ""
+            renamed = before if field.file_name.lower() in names else ""
             raise SchemaMismatchError(
                 f"Column {field.name!r} partitions the table and is missing from the "
                 f"data{renamed}: all rows would go to the partition of null. Add it to the data; "

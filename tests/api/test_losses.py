@@ -219,3 +219,12 @@ def test_a_text_that_cannot_be_stored_is_refused_before_any_work(tmp_path: Path,
         with pytest.raises(mc.errors.UsageError):
             mc.write(pa.table({"x": [0]}), tmp_path / "t", **options)
     assert not (tmp_path / "t").exists()
+
+
+def test_an_overwrite_finds_the_partitions_of_cut_bytes(tmp_path: Path, set_budgets: SetBudgets) -> None:
+    """Base64 sorts otherwise than the bytes: the rows before stayed beside the new ones. [CF5] [PT4]"""
+    set_budgets(inline_entry_bytes=1)
+    keys = [b"\x00a", b"\xd0b", b"\xf8c"]
+    mc.write(pa.table({"b": keys, "x": [1, 2, 3]}), tmp_path / "t", partition_by=["truncate(1, b)"])
+    mc.write(pa.table({"b": keys[1:2], "x": [9]}), tmp_path / "t", mode="overwrite", overwrite="dynamic")
+    assert sorted(mc.Table(tmp_path / "t").to_arrow().column("x").to_pylist()) == [1, 3, 9]
