@@ -52,7 +52,7 @@ def test_the_report_names_the_other_tables_of_commits_and_jobs(written: list[str
     mc.transaction(jobs).prepare()
     data = read_report(TableContext(open_store(written[1])), last=9, with_gc=False, ends=None)
     home = mc.Table(written[0]).url.rpartition("/")[2]
-    assert data.history.commits[0].together == f"{home} (decides)" and data.history.commits[-1].together == ""
+    assert data.history.commits[0]["together"] == f"{home} (decides)" and data.history.commits[-1]["together"] == ""
     assert [job.together for job in data.jobs] == [(mc.Table(written[0]).url, mc.Table(written[1]).url)]
     assert f"<td>{home}</td>" in mc.Table(written[1]).report().html.replace(' class="name"', "")
 
