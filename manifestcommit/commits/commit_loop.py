@@ -849,7 +849,7 @@ class _CommitLoop:
         if verdict == "mine":
             mine = Head(snapshot=snapshot, digest=codec.digest(data), data=data)
             try:
-                counted, newest = self._count(mine)
+                counted, newest = self._confirm(mine)
             except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
                 reason = f"it was created, but could not be counted: {error}"
                 return self._outcome("unknown", reason=reason)
@@ -959,7 +959,7 @@ class _CommitLoop:
         pause(ctx.env, tried, limits.first_pause_s, limits.longest_pause_s)
         return self._newest(self._head, winner)
 
-    def _count(self, mine: Head) -> tuple[int | None, Head]:
+    def _confirm(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         ctx, base, made = self._ctx, self._head, mine.snapshot

@@ -215,7 +215,7 @@ LookAtWinner(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM5] commits.commit_loop._CommitLoop._count: a list from the base on, and the head if anything stands above. That something stands above stays
+\* [CM5] commits.commit_loop._CommitLoop._confirm: a list from the base on, and the head if anything stands above. That something stands above stays
 \* true, so that both requests are one step. The version that is told is one whose record holds the job.
 LookAbove(p) ==
     /\ s[p].pc = "won"
