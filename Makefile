@@ -76,8 +76,8 @@ test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats the
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
 	$(call run_tests,thorough,5000,300)
 
-test-rest-turn: override PYTEST_ARGS += --turn 8
-test-rest-turn: test-rest  ## an eighth of them, another each day: what CI runs
+test-rest-turn: override PYTEST_ARGS += --turn 10
+test-rest-turn: test-rest  ## a tenth of them, another each day: what CI runs
 
 test-all: test test-rest  ## lint and all tests: what every change has to pass
 
