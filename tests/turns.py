@@ -1,6 +1,6 @@
 """`--turn N` runs one of N parts of the selected tests, the part of the day: N days in a row run all of them.
 
-CI runs an eighth of what `make test` leaves out, so that a change is judged within half an hour. Which part it was is said in the last
+CI runs a tenth of what `make test` leaves out, so that a change is judged within half an hour. Which part it was is said in the last
 lines, with what runs the others.
 """
 
