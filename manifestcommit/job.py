@@ -301,14 +301,15 @@ def begin(
 
     Spec: CM1, AB1, AB6, CF17, OB15.
     """
+    options = NO_OPTIONS if storage_options is None else StorageOptions(storage_options)
     note = Note(message=message, metadata=dict(metadata or {}))
     job = Job(
-        TableContext(open_store(path, storage_options), note=note),
+        TableContext(open_store(path, options), note=note),
         key=key,
         fingerprint=fingerprint,
         recoverable=recoverable,
         based_on=based_on,
-        storage_options=NO_OPTIONS if storage_options is None else StorageOptions(storage_options),
+        storage_options=options,
     )
     job._process = os.getpid()
     return job

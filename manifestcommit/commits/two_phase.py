@@ -97,8 +97,7 @@ def list_jobs(ctx: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
         found.setdefault(object_names.job_of_handed(info.name), []).append(info)
     for info in ctx.store.list(object_names.INTENTS):
         found.setdefault(info.name.removeprefix(object_names.INTENTS), []).append(info)
-    ours = filter(object_names.is_job_id, found)
-    known = [(object_names.parse_job_id(job), job) for job in ours]
+    known = [(object_names.parse_job_id(job), job) for job in found if object_names.is_job_id(job)]
     for name, job in sorted(known, key=lambda each: (each[0].birth, each[1])):
         if name.table_id == head.snapshot.table_id:
             yield _info(ctx, head, job, found[job], is_read)

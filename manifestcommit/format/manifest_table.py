@@ -155,10 +155,9 @@ def totals(table: pa.Table) -> Totals:
 
 def describe(table: pa.Table, of: Shape) -> dict[str, Any]:
     """The reference's description of this manifest: totals, partition bounds, path bounds. [OB6]"""
-    bounds = []
-    for name, kind in _partitioned(of):
-        ends = [pc.min_max(table.column(name))[end] for end in ("min", "max")]
-        bounds.append(values.from_array(pa.array(ends, table.column(name).type), kind))
+    columns = [(table.column(name), kind) for name, kind in _partitioned(of)]
+    ends = (pa.array(pc.min_max(column).values(), column.type) for column, _ in columns)
+    bounds = [values.from_array(each, kind) for each, (_, kind) in zip(ends, columns, strict=True)]
     paths, all_of = pc.min_max(table.column("path")), totals(table)
     return {
         "files": all_of.files,
@@ -166,7 +165,7 @@ def describe(table: pa.Table, of: Shape) -> dict[str, Any]:
         "data_bytes": all_of.bytes,
         "lower": tuple(low for low, _ in bounds),
         "upper": tuple(high for _, high in bounds),
-        "nulls": tuple(table.column(name).null_count > 0 for name, _ in _partitioned(of)),
+        "nulls": tuple(column.null_count > 0 for column, _ in columns),
         "first_path": paths["min"].as_py(),
         "last_path": paths["max"].as_py(),
     }

@@ -262,22 +262,24 @@ def converted(array: pa.Array, field: Field) -> pa.Array:
 
 class Conformer:
     """Converts batches, with user-visible names, to the form of data files, `target`. Columns are
-    matched by name; missing nullable ones become null. Nothing is rounded or truncated, and what
-    matches already is not copied. [SC3]"""
+    matched by name, once for a schema; missing nullable ones become null. Nothing is rounded or
+    truncated, and what matches already is not copied. [SC3]"""
 
     def __init__(self, schema: Schema) -> None:
-        self._fields = schema.fields
         self.target = arrow_schema(schema, physical=True)
+        self._fields, self._types = schema.fields, self.target.types
+        self._last: tuple[pa.Schema | None, list[int | None]] = None, []  # and the columns' places
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch to the form of data files; SchemaMismatchError names the column. [SC3]"""
-        positions = match_all(batch.schema.names, self._fields, ())
+        if self._last[0] != batch.schema:
+            self._last = batch.schema, match_all(batch.schema.names, self._fields, ())
         columns = batch.columns
         arrays = [
             pa.nulls(batch.num_rows, type)
             if at is None
             else _member(columns[at], field, type, (field.name,), 0)
-            for field, type, at in zip(self._fields, self.target.types, positions, strict=True)
+            for field, type, at in zip(self._fields, self._types, self._last[1], strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 

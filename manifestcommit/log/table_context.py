@@ -189,14 +189,13 @@ class TableContext:
     def commit_time_us(self, parent_us: int) -> int:
         """The time of a commit: this clock, or the store's if both disagree. [CM14] [CM27]"""
         now_us, told_s = self.env.now_us(), self.store.now_s
-        if told_s is not None and is_far(now_us, int(told_s * 1e6)):
-            apart = _apart(now_us, int(told_s * 1e6))
+        if told_s is not None and is_far(now_us, store_us := int(told_s * 1e6)):
             self._warn_once(
                 "clock",
-                f"this machine's clock is {apart} the store's, whose time is used. Synchronize "
-                "this machine's clock (NTP)",
+                f"this machine's clock is {_apart(now_us, store_us)} the store's, whose time is "
+                "used. Synchronize this machine's clock (NTP)",
             )
-            now_us = int(told_s * 1e6)
+            now_us = store_us
         if parent_us > now_us and is_far(now_us, parent_us):
             self._warn_once(
                 "parent",
