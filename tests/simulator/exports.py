@@ -24,7 +24,8 @@ from manifestcommit.errors import StoreError
 from manifestcommit.export.exporter import export_format
 from manifestcommit.log.table_context import TableContext, is_export
 from manifestcommit.operations import alter
-from manifestcommit.testing.scheduler import Actor, Choices, Died
+from manifestcommit.testing.faults import Died
+from manifestcommit.testing.scheduler import Actor, Choices
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher
 
 THEME = Theme(
@@ -55,8 +56,7 @@ def run_exports(seed: int) -> tuple[Run, ExportReader]:
         programs = {name: program(world, THEME, name) for name in THEME.actors}
         return {**programs, **dict.fromkeys(("exporter", "other exporter"), exporter(world))}
 
-    made = run(THEME, Choices(seed), name="exports", seed=seed, cast=cast)
-    return made, readers[0]
+    return run(THEME, Choices(seed), name="exports", seed=seed, cast=cast), readers[0]
 
 
 def exporter(world: World) -> Callable[[Actor], None]:

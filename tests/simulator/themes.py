@@ -9,7 +9,8 @@ from tests.simulator.joint_workers import finish_together, prepare_together, pub
 from tests.simulator.workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 from manifestcommit.protocol.retention import DAY_S, Policy
-from manifestcommit.testing.scheduler import Actor, Choices, Died
+from manifestcommit.testing.faults import Died
+from manifestcommit.testing.scheduler import Actor, Choices
 
 Deed = Callable[[Worker], None]
 JointDeed = Callable[[Sequence[Worker]], None]
@@ -39,8 +40,7 @@ def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
         crew = [Worker(each, actor) for each in world.beside.values() or (world,)]
         for number in range(theme.deeds):
             plan = f"{name}.{number}"
-            chosen = choices.pick(f"plan {plan}", 1 + len(deeds), 0.9)
-            if chosen:
+            if chosen := choices.pick(f"plan {plan}", 1 + len(deeds), 0.9):
                 name_of_deed = deeds[chosen - 1]
                 if name_of_deed in _JOINT_DEEDS:
                     _do(crew, _JOINT_DEEDS[name_of_deed](choices, plan))

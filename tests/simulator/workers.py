@@ -39,8 +39,9 @@ from manifestcommit.rows.row_change import Declared as DeclaredRows
 from manifestcommit.rows.row_change import RowChange, is_lost
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
+from manifestcommit.testing.faults import Died
 from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, FOR_EVER, UNDONE, Operation, Running
-from manifestcommit.testing.scheduler import Actor, Died, Scheduler, Trace
+from manifestcommit.testing.scheduler import Actor, Scheduler, Trace
 from manifestcommit.testing.simulated_store import SimulatedStore
 
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string")))
@@ -124,8 +125,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def written(self, removed: int) -> int:
         """How many files it writes in the place of so many."""
-        new = {"delete": removed // 2, "update": removed, "merge": removed + 1, "overwrite": 1}
-        return new[self.operation]
+        return {"delete": removed // 2, "update": removed, "merge": removed + 1, "overwrite": 1}[self.operation]
 
 
 class Worker:
