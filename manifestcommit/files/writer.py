@@ -61,14 +61,17 @@ from .footer_stats import (
 # Chooses the columns of a file that get a dictionary.
 
 SAMPLE_ROWS = 20_000
+_FEW_ROWS = 16  # a dictionary of so few values is larger than they are
 # Of 20,000 rows drawn from 200,000 or more distinct values, fewer than 5 in 100 repeat a value; a
 # dictionary of that size is too large.
 _MOST_DISTINCT = 0.95
 
 
 def dictionary_columns(group: pa.Table, columns: Sequence[ParquetColumn]) -> list[str]:
-    """Those of the Parquet columns that get a dictionary, in a file of row groups like this: all
-    but those with hardly a repeated value, of all rows or of a sample of 20,000."""
+    """Those of the Parquet columns that get a dictionary, in a file of row groups like this: of few
+    rows none, of others all but those with hardly a repeated value, in a sample of 20,000."""
+    if group.num_rows < _FEW_ROWS:
+        return []
     step = max(1, group.num_rows // SAMPLE_ROWS)
     rows = pc.multiply(pc.indices_nonzero(pa.repeat(True, SAMPLE_ROWS)), step) if step > 1 else None
     distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}

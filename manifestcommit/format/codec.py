@@ -263,8 +263,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
         jobs = [entry.job for entry in change.add]
         for job in jobs + [job_of_manifest(ref.path) for ref in change.add_manifests]:
             parse_job_id(job)
-        for path in change.remove:
-            check_path(path)
+        check_path(*change.remove)
         for schema in filter(None, (change.schema, change.initial)):
             check_schema(schema)
         if (change.add or change.add_manifests) and (
@@ -458,8 +457,9 @@ def _check(snapshot: Snapshot, name: str) -> None:
 
 
 def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], width: int) -> None:
+    paths = [entry.path for entry in entries]
+    check_path(*paths)
     for entry in entries:
-        check_path(entry.path)
         if entry.footer is not None and entry.footer.bytes > entry.bytes:
             raise ValueError(f"file {entry.path!r} has a footer of {entry.footer.bytes} bytes")
         if len(entry.partition) != width:
@@ -467,7 +467,7 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
                 f"file {entry.path!r} has {len(entry.partition)} partition values where the "
                 f"table has {width}"
             )
-    if len({entry.path for entry in entries}) != len(entries):
+    if len({*paths}) != len(paths):
         raise ValueError("a path is listed twice")
     for ref in manifests:
         _check_object_path(ref.path)

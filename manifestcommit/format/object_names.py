@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Collection
 from functools import lru_cache
+from itertools import filterfalse
 
 import msgspec
 
@@ -28,17 +29,14 @@ class UnsafePathError(ValueError):
     """A path that could leave the table path or reach the metadata. [LY1]"""
 
 
-def check_path(path: str) -> None:
-    """Accept the path of a data file below the table path, exactly as written; `UnsafePathError`
-    for any other. A backslash separates folders on some systems, and some file systems ignore the
-    case of the metadata folder. [LY1]"""
-    if _PLAIN.fullmatch(path):
-        return
-    reason = _objection(path)
-    if reason:
-        raise UnsafePathError(
-            f"{path!r} is not a path of a data file below the table path: {reason}"
-        )
+def check_path(*paths: str) -> None:
+    """Accept paths of data files below the table path, exactly as written; `UnsafePathError` for
+    any other. A backslash separates folders on some systems, and some file systems ignore the case
+    of the metadata folder. [LY1]"""
+    for path in filterfalse(_PLAIN.fullmatch, paths):
+        if reason := _objection(path):
+            text = f"{path!r} is not a path of a data file below the table path: {reason}"
+            raise UnsafePathError(text)
 
 
 def _objection(path: str) -> str | None:
