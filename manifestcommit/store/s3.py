@@ -3,7 +3,7 @@ checks. [ST10] [ST11] [ST13]
 
 The options are those of s3fs. botocore turns them, and the environment, into credentials, a region,
 addresses and headers: of each kind of request its client makes one that is not sent, and all
-requests are made after that pattern, signed here and sent by store.http.
+requests are made after that pattern, signed by botocore and sent by store.http.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import hmac
 import inspect
-import logging
 import os
 import re
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
@@ -45,7 +41,7 @@ from .http import (
     NotMadeError,
     Way,
     from_environment,
-    host_of,
+    quiet,
 )
 from .object_store import (
     NOT_IN_XML,
@@ -66,7 +62,6 @@ _CONFIG = {
     # `rclone serve s3` returns the whole object's checksum with a part of it
     "response_checksum_validation": "when_required",
 }
-_NOT_SIGNED = {"expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"}
 _SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _NAMES = ("key", "secret", "token", "endpoint_url")  # of these in s3fs
 _KEY = "KEY"
@@ -102,20 +97,10 @@ class _Pattern(NamedTuple):
 
     method: str
     origin: str
-    host: str
     path: str
     headers: dict[str, str]
     region: str
     checksum: str
-
-
-@lru_cache(maxsize=64)
-def _signing_key(secret: str, scope: str) -> bytes:
-    """Of a day, a region and a service."""
-    key = f"AWS4{secret}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return key
 
 
 class _NotToBeSentError(Exception):
@@ -130,7 +115,7 @@ class Account:
         from botocore.config import Config
         from botocore.session import Session  # late: an extra
 
-        _quiet()
+        quiet("botocore")
         given = dict(options)
         config = {**_CONFIG, **(given.pop("config_kwargs", None) or {})}
         config["retries"] = {"total_max_attempts": 1}
@@ -149,7 +134,6 @@ class Account:
                 self._made_of.pop(name, None)
         self._session = _session(given) or Session(**given)
         self._config = Config(**config)
-        self._signs_bodies = (self._config.s3 or {}).get("payload_signing_enabled") is not False
         self._lock = threading.Lock()
         with _unsent():
             self._clients: dict[str, Any] = {"": self._client("")}
@@ -175,9 +159,9 @@ class Account:
             if pattern.checksum:
                 digest = base64.b64encode(_CHECKSUMS[pattern.checksum](request.body)).decode()
                 sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
+            url = f"{pattern.origin}{path}{f'?{query}' if query else ''}"
             if pattern.region:
-                self._sign(pattern, path, query, sent, request.body)
-        url = f"{pattern.origin}{path}{f'?{query}' if query else ''}"
+                self._sign(pattern.region, pattern.method, url, sent, request.body)
         answer = self.http.send(pattern.method, url, sent, request.body, request.into)
         elsewhere = answer.headers.get("x-amz-bucket-region")
         if answer.status not in (301, 307, 400, 403) or not elsewhere or not self.is_providers:
@@ -187,36 +171,17 @@ class Account:
         self._regions[request.place] = elsewhere
         return self.send(request)
 
-    def _sign(
-        self, pattern: _Pattern, path: str, query: str, headers: dict[str, str], body: bytes
-    ) -> None:
-        """Add the headers of AWS' signature, version 4, as AWS documents it."""
+    def _sign(self, region: str, method: str, url: str, sent: dict[str, str], body: bytes) -> None:
+        """Add the headers of AWS' signature, version 4."""
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
         if self._credentials is None:
             raise NoCredentialsError
-        login = self._credentials.get_frozen_credentials()
-        when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        headers["X-Amz-Date"] = when
-        if login.token:
-            headers["X-Amz-Security-Token"] = login.token
-        digest = hashlib.sha256(body).hexdigest() if self._signs_bodies else "UNSIGNED-PAYLOAD"
-        headers["X-Amz-Content-SHA256"] = digest
-        signed = {name.lower(): value for name, value in headers.items()}
-        signed["host"] = pattern.host
-        names = sorted(signed.keys() - _NOT_SIGNED)
-        lines = [
-            *(pattern.method, path, query),
-            *(f"{name}:{' '.join(signed[name].split())}" for name in names),
-            *("", ";".join(names), digest),
-        ]
-        canonical = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        scope = f"{when[:8]}/{pattern.region}/s3/aws4_request"
-        key = _signing_key(login.secret_key, scope)
-        text = f"AWS4-HMAC-SHA256\n{when}\n{scope}\n{canonical}"
-        signature = hmac.digest(key, text.encode(), "sha256").hex()
-        headers["Authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={login.access_key}/{scope}, "
-            f"SignedHeaders={';'.join(names)}, Signature={signature}"
-        )
+        request = AWSRequest(method=method, url=url, headers=sent, data=body)
+        request.context["client_config"] = self._config  # it may leave bodies unsigned
+        S3SigV4Auth(self._credentials.get_frozen_credentials(), "s3", region).add_auth(request)
+        sent.update(request.headers.items())
 
     def _pattern(self, kind: str, bucket: str) -> _Pattern:
         region = self._regions.get(bucket, "")
@@ -254,7 +219,6 @@ class Account:
         return _Pattern(
             method=request.method,
             origin=origin,
-            host=host_of(origin),
             path=url.path.removesuffix(_KEY if "Key" in _KINDS[kind] else ""),
             headers={k: v for k, v in lasting if not _OF_ONE_REQUEST.fullmatch(k.lower())},
             region=signed[1] if signed else "",
@@ -293,14 +257,6 @@ class Account:
             certificate=config.client_cert,
             proxies=from_environment(self.endpoint) if proxies is None else proxies,
         )
-
-
-def _quiet() -> None:
-    """At DEBUG botocore logs what it signs, with the session's token. A level of its own keeps that
-    from a root logger at DEBUG; users who set the level of this logger ask for it. [SE1]"""
-    log = logging.getLogger("botocore")
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
 
 
 def _keep(request: Any, **_: Any) -> None:

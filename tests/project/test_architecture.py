@@ -383,11 +383,11 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 51_972, "modules": 135, "loaded": 46, "lines of tests": 75_302}
+CEILINGS = {"lines": 51_877, "modules": 135, "loaded": 46, "lines of tests": 75_302}
 WALKS = {
-    "append": {"modules": 26, "switches": 150, "depth": 13},
-    "read": {"modules": 16, "switches": 55, "depth": 12},
-    "merge": {"modules": 33, "switches": 318, "depth": 23},
+    "append": {"modules": 26, "switches": 149, "depth": 13},
+    "read": {"modules": 16, "switches": 54, "depth": 12},
+    "merge": {"modules": 33, "switches": 317, "depth": 23},
     "gc": {"modules": 25, "switches": 220, "depth": 17},
 }
 

@@ -475,9 +475,8 @@ def tansu() -> Iterator[str]:
 @contextmanager
 def secured(folder: Path, users: dict[str, str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """A topic with one record, on brokers whom one reaches by TLS; their address, and the settings of who may read."""
-    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"), "-subj", "/CN=127.0.0.1"]
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1", *names]
-    subprocess.run(make, check=True, capture_output=True)
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*make.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
     context, port = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), free_port()
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     settings: dict[str, Any] = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "cert.pem"), "log_level": 0}

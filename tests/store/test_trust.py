@@ -120,12 +120,11 @@ def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The HTTP library bounds the wait for an answer, and not the sending of the body. [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.http.REQUEST_S", 2)
+def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever() -> None:
+    """The sending of a body is bounded, too. [ST14]"""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint})
+        store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint, "config_kwargs": {"read_timeout": 1}})
         with pytest.raises(StoreUnclearError, match="no answer"):
             store.put_if_absent("x", bytes(32 * 1024 * 1024))
 
