@@ -15,11 +15,11 @@ job before the call. After each round the numbers of rows of all sides are compa
 and its upsert compares row by row: it deletes and overwrites here. An update is never done by Spark.
 
 What these figures do not say: the files are in the kernel's cache, and nobody else writes. Libraries are loaded before the call, sqlglot
-among them, which ours loads at the first condition of a process; `cpu_s` has that, too. The files of the sides differ: ours are compressed with zstd and a quarter smaller than those
-of deltalake's defaults (snappy, but zstd for a compaction); `deltalake zstd` is deltalake with files compressed as ours are, before the
-call and by it. Ours are also hashed, when they are written and when they are read to be rewritten. They and their commit are on the disk
-when the call returns (a delete takes four calls of fsync), which the others leave to the kernel; of a table of 100,000 rows that is much of
-the time, and little of its CPU.
+among them, which ours loads at the first condition of a process; `cpu_s` has that, too. The files of the sides differ: ours are compressed
+with zstd and a quarter smaller than those of deltalake's defaults (snappy, but zstd for a compaction); `deltalake zstd` is deltalake with
+files compressed as ours are, before the call and by it. Ours are also hashed, when they are written and when they are read to be rewritten.
+They and their commit are on the disk when the call returns (a delete takes four calls of fsync), which the others leave to the kernel; of a
+table of 100,000 rows that is much of the time, and little of its CPU.
 """
 
 from __future__ import annotations
