@@ -18,11 +18,6 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, ProxyManager, Timeout
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, ReadTimeoutError
-from urllib3.util import make_headers
-
 from ..errors import UsageError
 
 CONNECT_S = 5.0
@@ -75,9 +70,13 @@ class HttpClient:
                 "mend verify in client_kwargs of storage_options, or AWS_CA_BUNDLE or "
                 "REQUESTS_CA_BUNDLE in the environment"
             )
+        import urllib3.exceptions as theirs  # late: of an extra
+
         quiet("urllib3")
         self._way = way
-        self._pools: dict[str, PoolManager] = {}
+        self._lost = (OSError, HTTPException, theirs.HTTPError)
+        self._late = (TimeoutError, theirs.ReadTimeoutError)
+        self._pools: dict[str, Any] = {}
 
     def send(
         self,
@@ -97,7 +96,7 @@ class HttpClient:
             sent["Content-Length"] = str(len(body))
         _check(sent)
         pools = self._pools.get(scheme) or self._pools.setdefault(scheme, self._to(scheme))
-        options: dict[str, Any] = {"retries": False, "redirect": False, "preload_content": False}
+        options = {"retries": False, "preload_content": False}  # nor are redirects followed then
         try:
             response = pools.urlopen(
                 method, url, headers=sent, body=_pieces(body, until) or None, **options
@@ -109,33 +108,34 @@ class HttpClient:
                 raise
         except _NotConnectedError as error:
             raise NoAnswerError(f"no connection to {place}", sent=False) from error.__cause__
-        except (OSError, HTTPError) as error:
+        except self._lost as error:
             cause = [each for each in (error, *error.args) if isinstance(each, Exception)][-1]
             text = f"the connection to {place} failed ({type(cause).__name__})"
-            if isinstance(cause, TimeoutError | ReadTimeoutError):
+            if isinstance(cause, self._late):
                 text = f"no answer from {place} in time"
             raise NoAnswerError(text, sent=True) from error
         return Answer(response.status, response.headers, data)
 
-    def _to(self, scheme: str) -> PoolManager:
+    def _to(self, scheme: str) -> Any:
         """The connections to all hosts of one scheme, through its proxy if it has one."""
-        way, more = self._way, dict[str, Any]()
+        import urllib3
+
+        way = self._way
+        timeout = urllib3.Timeout(connect=way.connect_s, read=way.read_s)
+        more: dict[str, Any] = {"maxsize": _KEPT, "timeout": timeout}
         if scheme == "https":
             more["ssl_context"] = _context(way)
-            more["assert_hostname"] = None if way.verify else False
-        timeout = Timeout(connect=way.connect_s, read=way.read_s)
-        more |= {"maxsize": _KEPT, "timeout": timeout}
         if proxy := way.proxies.get(scheme):
             address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
             login, _, place = address.netloc.rpartition("@")
-            headers = make_headers(proxy_basic_auth=unquote(login)) if login else None
+            headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
             more |= {"proxy_headers": headers, "proxy_ssl_context": _context(way)}
-            pools: PoolManager = ProxyManager(f"{address.scheme}://{place}", **more)
+            pools: Any = urllib3.ProxyManager(f"{address.scheme}://{place}", **more)
         else:
-            pools = PoolManager(**more)
+            pools = urllib3.PoolManager(**more)
         pools.pool_classes_by_scheme = {
-            "http": _pool(HTTPConnectionPool, HTTPConnection, way.read_s),
-            "https": _pool(HTTPSConnectionPool, HTTPSConnection, way.read_s),
+            "http": _kind(urllib3.HTTPConnectionPool, way.read_s),
+            "https": _kind(urllib3.HTTPSConnectionPool, way.read_s),
         }
         return pools
 
@@ -153,10 +153,10 @@ class _Response(HTTPResponse):
             raise HTTPException("a line in the head of the response is no header")
 
 
-def _pool(pool: Any, connection: Any, read_s: float) -> Any:
+def _kind(pool: Any, read_s: float) -> Any:
     """A kind of pool, whose connections say whether they failed before anything was sent."""
 
-    class Connection(connection):  # type: ignore[misc]
+    class Connection(pool.ConnectionCls):  # type: ignore[misc]  # it depends on the argument
         response_class = _Response
 
         def connect(self) -> None:
@@ -214,7 +214,7 @@ def _read(response: Any, until: float, into: memoryview | None) -> Any:
     pieces: list[bytes] = []
     at, left = 0, response.length_remaining
     if left is None and not response.chunked and response.status < 300:
-        raise HTTPError("the response has no length")
+        raise HTTPException("the response has no length")
     fits = response.status in (200, 206) and into and left == len(into)
     while piece := response.read1(_PIECE):
         if fits:

@@ -535,11 +535,11 @@ def test_what_repeats_has_a_dictionary_and_what_does_not_has_none(tmp_path: Path
 
 
 def test_few_rows_speak_for_files_of_as_many_only(tmp_path: Path) -> None:
-    """Of ten rows each value may be another one, where thousands repeat it: what the first file lacks others have."""
-    parts, values = ["a"] * 10 + ["b"] * 10_000, [n % 10 for n in range(10_010)]
+    """What a file of twenty rows lacks others have, where thousands repeat a value; of one row a dictionary is larger than the value."""
+    parts, values = ["a"] * 20 + ["b"] * 10_000 + ["c"], [n % 20 for n in range(10_021)]
     mc.write(pa.table({"part": parts, "v": values}), tmp_path / "t", partition_by="part")
-    few, many = sorted((tmp_path / "t").rglob("*.parquet"))
-    assert dictionaries(few) == {"part": True, "v": False} and all(dictionaries(many).values())
+    few, many, one = sorted((tmp_path / "t").rglob("*.parquet"))
+    assert dictionaries(few) == {"part": True, "v": False} and all(dictionaries(many).values()) and not any(dictionaries(one).values())
 
 
 def test_a_file_is_smaller_than_with_a_dictionary_that_was_given_up(tmp_path: Path) -> None:
