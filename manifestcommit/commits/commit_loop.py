@@ -963,13 +963,13 @@ class _CommitLoop:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         ctx, base, made = self._ctx, self._head, mine.snapshot
-        own, start = made.version, base.version
+        own, start = made.version, base.snapshot.version
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_above(ctx.store, start)
         else:  # the hint decides nothing [CM7]
-            put = beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest))
-            above = list_above(ctx.store, start)
-            put()
+            with beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest)) as put:
+                above = list_above(ctx.store, start)
+                put()
         versions = above.versions
         if (not versions or versions[-1] <= own) and start not in versions:
             raise removed(ctx, base, mine)

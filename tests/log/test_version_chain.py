@@ -1,5 +1,8 @@
 """Finding the head and older versions. What gc and stalled writers do to them: tests/faults/test_stalled.py. [RD1]-[RD5] [OB3] [OB4]"""
 
+import threading
+import time
+
 import pytest
 from tests.kit.tables import memory, put_version, read_ids, rows, write, write_each
 
@@ -114,3 +117,22 @@ def test_a_store_that_fails_is_no_missing_table(store: MemoryStore) -> None:
         with pytest.raises(StoreError):
             write(FaultStore(store, {number: "refused"}), rows([9]))
     assert read_ids(store) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_request_beside_one_that_fails_has_ended_when_the_call_does(store: MemoryStore) -> None:
+    """[RD1]"""
+    failed, ended = threading.Event(), threading.Event()
+
+    def fail(call: FaultCall) -> None:
+        if call.kind == "list" and failed.wait(10):
+            time.sleep(0.1)
+            ended.set()
+        elif call.name.startswith(object_names.VERSIONS):
+            failed.set()
+            raise StoreError(call.name)
+
+    calls = FaultStore(store, on_call=fail)
+    calls.is_remote = True
+    with pytest.raises(StoreError):
+        open_head(calls)
+    assert failed.is_set() and ended.is_set()
