@@ -317,7 +317,7 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     *,
     attempt: str,
-    task: int = 0,
+    task: int,
     in_background: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[Entry, ...], InputTotals]:
@@ -631,7 +631,7 @@ class BackgroundWorker:
     """Does work in threads beside the caller, in the order of its calls. The caller may prepare one
     piece of work while those before are done."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int) -> None:
         """threads: 0: the caller does the work itself, before `do` returns."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None

@@ -693,7 +693,7 @@ def compile_clauses(
     partition_by: Sequence[int],
     now_us: int,
     keys: MergeKeys,
-    where: Any = None,
+    where: Any,
 ) -> Compiled:
     """The rules over rows with the columns `target.x` and `source.x`. [RC9]"""
     pairs = zip(keys.fields, keys.names, strict=True)

@@ -87,7 +87,7 @@ class CheckedDataset(_NamingDataset):
         url: str,
         base: str,
         others: Others,
-        doubtful: frozenset[str] = frozenset(),
+        doubtful: frozenset[str],
     ) -> None:
         """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
         (path below the table path, bytes, footer) of each file to check; doubtful: top-level
