@@ -176,10 +176,7 @@ def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
 
 
 def _survey(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    foreign: frozenset[str],
-    change: Write | None = None,
+    ctx: TableContext, snapshot: Snapshot, foreign: frozenset[str], change: Write | None = None
 ) -> Inputs:
     """foreign: paths that may be live although no job of this table named them."""
     scope = change.scope if change is not None else None

@@ -31,14 +31,7 @@ from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
 from .joint_commit import commit_declared, ordered_parts
-from .prepared_job import (
-    TablePart,
-    birth_of,
-    done_at,
-    fenced_outcome,
-    found_outcome,
-    read_prepared,
-)
+from .prepared_job import TablePart, birth_of, done_at, fenced_outcome, found_outcome, read_prepared
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time, and the jobs that have left

@@ -31,16 +31,7 @@ from ..errors import (
 )
 from ..format import codec, object_names, partitioning
 from ..format.entries import Entry, SourceRange
-from ..format.fields import (
-    EXACT,
-    Field,
-    FieldType,
-    Leaf,
-    Schema,
-    WireValue,
-    has_own_order,
-    walk,
-)
+from ..format.fields import EXACT, Field, FieldType, Leaf, Schema, WireValue, has_own_order, walk
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.transforms import maker, partition_fields, source_of
@@ -215,13 +206,7 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
     an exception discards; leaving it normally closes."""
 
     def __init__(
-        self,
-        store: Store,
-        plan: WritePlan,
-        *,
-        task: int,
-        attempt: str,
-        in_background: bool = False,
+        self, store: Store, plan: WritePlan, *, task: int, attempt: str, in_background: bool = False
     ) -> None:
         """task: its number, for people; attempt: random digits that no other attempt has;
         in_background: encode row groups in a thread, while the caller makes the next rows."""

@@ -34,8 +34,7 @@ _NODES: dict[str, tuple[int, int, dict[str, int]]] = {
     "NullSafeNEQ": (5, 3, {"this": 6, "expression": 6}),  # IS DISTINCT FROM
     **dict.fromkeys(("Add", "Sub", "DPipe"), (6, 1, {"this": 6, "expression": 7, "safe": 0})),
     **dict.fromkeys(
-        ("Mul", "Div", "Mod", "IntDiv"),
-        (7, 1, {"this": 7, "expression": 8, "typed": 0, "safe": 0}),
+        ("Mul", "Div", "Mod", "IntDiv"), (7, 1, {"this": 7, "expression": 8, "typed": 0, "safe": 0})
     ),
     "Neg": (8, 1, {"this": 8}),
     "Paren": (9, 2, {"this": 0}),

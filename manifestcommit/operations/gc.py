@@ -624,11 +624,7 @@ class GcCounts:
 
 
 def run(
-    ctx: TableContext,
-    policy: Policy,
-    *,
-    foreign: bool = False,
-    progress: Progress = lambda _: None,
+    ctx: TableContext, policy: Policy, *, foreign: bool = False, progress: Progress = lambda _: None
 ) -> GcReport:
     """Expire versions by policy and delete orphan files; whatever readers, tags and jobs still need
     stays. [GC1]-[GC9] [IV7]
@@ -694,11 +690,7 @@ def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, int]:
 
 
 def plan(
-    ctx: TableContext,
-    policy: Policy,
-    *,
-    foreign: bool = False,
-    progress: Progress = lambda _: None,
+    ctx: TableContext, policy: Policy, *, foreign: bool = False, progress: Progress = lambda _: None
 ) -> pa.Table:
     """Return what `run` would delete or leave, every name with its reason; nothing is written. By
     this machine's clock: the store's cannot be read without a write. [GC5]"""

@@ -36,13 +36,7 @@ from ..format.transforms import maker, partition_fields, source_ids
 from ..format.values import arrow_type, order_key
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, export_lags, gate
-from ..log.version_chain import (
-    Head,
-    list_above,
-    misplaced,
-    open_head,
-    read_object,
-)
+from ..log.version_chain import Head, list_above, misplaced, open_head, read_object
 from ..protocol.audit import (
     VerifyFinding,
     check_step,

@@ -30,16 +30,7 @@ from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
 from . import clauses, row_change
 from .clauses import Assignments, Condition, Rule, Rules
-from .find import (
-    ArrowRows,
-    Counts,
-    ExecutorChoice,
-    Found,
-    Selecting,
-    apply,
-    finish,
-    found_in,
-)
+from .find import ArrowRows, Counts, ExecutorChoice, Found, Selecting, apply, finish, found_in
 from .row_change import NOTHING, Batches, Declared, NewRows, RowChange, RowOutcome
 
 

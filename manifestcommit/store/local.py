@@ -27,15 +27,7 @@ from ..errors import (
     StoreFullError,
     StoreUnclearError,
 )
-from .base import (
-    ObjectInfo,
-    Output,
-    Store,
-    Unfinished,
-    check_name,
-    check_root,
-    missing_file,
-)
+from .base import ObjectInfo, Output, Store, Unfinished, check_name, check_root, missing_file
 
 # Python's `os` lacks the system call of Linux that swaps two names.
 _HERE, _EXCHANGE = -100, 2

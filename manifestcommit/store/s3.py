@@ -25,24 +25,9 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from ..errors import (
-    StoreDeniedError,
-    StoreError,
-    StoreUnclearError,
-    UnsafeStoreError,
-    UsageError,
-)
+from ..errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from .base import ObjectInfo, StorageOptions, Unfinished
-from .http import (
-    CONNECT_S,
-    READ_S,
-    Answer,
-    HttpClient,
-    NotMadeError,
-    Way,
-    from_environment,
-    quiet,
-)
+from .http import CONNECT_S, READ_S, Answer, HttpClient, NotMadeError, Way, from_environment, quiet
 from .object_store import (
     NOT_IN_XML,
     NoCredentialsError,
