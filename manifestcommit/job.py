@@ -463,8 +463,7 @@ class Job(JointUnit):
                 f"there is no table at {self.url}, so that there is nothing to read; nothing was "
                 "done. Make it first: create_table(…, exist_ok=True)."
             )
-        birth = object_names.parse_job_id(self.job_id).birth
-        return read_version(self.ctx.store, head, birth)
+        return read_version(self.ctx.store, head, object_names.parse_job_id(self.job_id).birth)
 
     def pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
         """Rest on these partitions, too, as of the job's birth. [MT16]"""

@@ -678,8 +678,7 @@ def record_abort(ctx: TableContext, job: str) -> Outcome:
         if birth_of(job) < head.snapshot.fence:
             return fenced_outcome(ctx, head, job)
         own = ctx.new_job(head)
-        change = Abort(job=own, birth=head.version, aborted=job)
-        outcome = commit(ctx, head, change)
+        outcome = commit(ctx, head, Abort(job=own, birth=head.version, aborted=job))
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
         overtaken = outcome.kind == "fenced" or (

@@ -211,8 +211,7 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
         """task: its number, for people; attempt: random digits that no other attempt has;
         in_background: encode row groups in a thread, while the caller makes the next rows."""
         self._conformer = Conformer(plan.schema)
-        form = self._conformer.target
-        self._files = _FileSet(store, plan, form, task=task, attempt=attempt)
+        self._files = _FileSet(store, plan, self._conformer.target, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(int(in_background))
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None

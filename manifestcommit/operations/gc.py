@@ -243,8 +243,7 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, int]:
             continue  # two other gcs have run, and deleted what this version lists
         if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
-            found = msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
-            return found, 0
+            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot)), 0
         outcome = commit(ctx, head, change)
         if outcome.committed:
             assert ctx.known is not None

@@ -647,8 +647,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
         return open_head(store)
     except UndecidedError as error:
         newest = open_head(store, is_member_too=True)
-        name = object_names.version_name(newest.version)
-        findings.note("home_is_gone", name, str(error))
+        findings.note("home_is_gone", object_names.version_name(newest.version), str(error))
         return newest
     except CorruptMetadataError:
         pass

@@ -46,8 +46,9 @@ from ..format.values import ADVICE, arrow_schema, arrow_type, converted, exactly
 from ..version import install
 
 _REFUSED = re.compile("'(.* is not done without Spark)'")
-_COMPARE = "Compare a column with a value of its own type, texts and dates in quotes: day = "
-_COMPARE += "'2026-01-31'"
+_COMPARE = (
+    "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
+)
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

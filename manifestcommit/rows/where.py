@@ -50,8 +50,7 @@ def delete_where(
     selecting = choice.by_language(condition, change.snapshot.schema)
     entries = _examined(change, selecting.condition)
     (executor, wanted), counts = _decided(change, selecting, entries, choice, "delete")
-    rule = executor.deleting(wanted)
-    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    found = apply(change, executor, executor.deleting(wanted), entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
 

@@ -166,8 +166,7 @@ class LocalStore(Store):
     def create_output(self, name: str) -> Output:
         path = self._path(name)
         with _told(self, name, writing=True):
-            made = _make_folders(os.path.dirname(path))
-            return _Output(path, self._root, made)
+            return _Output(path, self._root, _make_folders(os.path.dirname(path)))
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):

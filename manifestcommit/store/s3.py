@@ -426,8 +426,7 @@ class S3Store(ObjectStore):
                 return
             for upload in uploads:
                 if upload.name.startswith(self._prefix):
-                    name = upload.name[len(self._prefix) :]
-                    yield msgspec.structs.replace(upload, name=name)
+                    yield msgspec.structs.replace(upload, name=upload.name[len(self._prefix) :])
             if following.items() <= query.items():
                 return
             query = query | following
