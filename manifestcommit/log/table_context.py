@@ -36,7 +36,7 @@ from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import StoreCounters
 from ..store import ObjectInfo, Store
 from ..version import WRITER
-from . import export_hook
+from . import registry
 from .manifests import KEY_RUN, ManifestReader
 from .version_chain import (
     Head,
@@ -89,7 +89,7 @@ class Gate(Protocol):
 
 def gate() -> Gate:
     """The registered gate, loaded for a table with constraints. RuntimeError without one."""
-    found: Gate = export_hook.registered("gate")()
+    found: Gate = registry.registered("gate")()
     return found
 
 
@@ -613,7 +613,7 @@ def export_after_commit(ctx: TableContext) -> None:
     head = ctx.known
     if head is None or EXPORT_FORMATS not in head.snapshot.properties:
         return
-    export_hook.registered()  # outside `try`: without an exporter no export is ever made
+    registry.registered()  # outside `try`: without an exporter no export is ever made
     try:
         exporter().export_formats(ctx, head)
     except Exception as error:
@@ -653,5 +653,5 @@ class Exporter(Protocol):
 
 def exporter() -> Exporter:
     """The registered exporter; RuntimeError without one."""
-    found: Exporter = export_hook.registered()()
+    found: Exporter = registry.registered()()
     return found
