@@ -113,7 +113,7 @@ def _info(
         with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
             if is_prepared:
                 prepared = read_prepared(ctx, job)
-            state, version = _decision(ctx, head, job, prepared) or (state, version)
+            state, version = decision_of(ctx, head, job, prepared) or (state, version)
     return JobInfo(
         job=job,
         state=state,
@@ -124,7 +124,7 @@ def _info(
     )
 
 
-def _decision(
+def decision_of(
     ctx: TableContext, head: Head, job: str, prepared: Prepared | None
 ) -> tuple[Decided, int | None] | None:
     """What became of a job that the head does not record: what the home of those that were prepared
@@ -193,7 +193,7 @@ def _resolved(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
     if top is not None and any(each.job == job_id for each in top.snapshot.commits):
         return Resolution("pending", together=_tables(ctx, top.snapshot))
     prepared = read_prepared(ctx, job_id)
-    decided = _decision(ctx, head, job_id, prepared)
+    decided = decision_of(ctx, head, job_id, prepared)
     if decided is None and prepared is None and not is_published(ctx, job_id):
         return None
     status, version = decided or ("pending", None)

@@ -22,10 +22,12 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import commit, settle_first
 from ..commits.joint_commit import unsettled_partners
-from ..commits.prepared_job import done_at, newest_records, read_prepared
+from ..commits.prepared_job import newest_records, read_prepared
+from ..commits.two_phase import decision_of
 from ..display import ReprMixin, line
 from ..errors import (
     CorruptMetadataError,
+    ManifestCommitError,
     SnapshotExpiredError,
     StoreDeniedError,
     StoreError,
@@ -391,7 +393,7 @@ def _said_us(snapshot: Snapshot, now_s: float) -> int:
 def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
     """The versions from which undecided prepared jobs younger than that need the history: their
     base versions, or the versions that their rows were read from, if these would hold the fence.
-    One request for each such job. [AB5] [CF17]"""
+    One request for each such job, four for one of a joint commit. [AB5] [CF17]"""
     births = []
     for info in ctx.store.list(object_names.JOBS):
         job = object_names.job_of_handed(info.name)
@@ -407,11 +409,14 @@ def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int
 
 def _since(ctx: TableContext, head: Head, job: str, birth: int) -> int:
     """The version from which on a prepared job is checked for conflicts, the head where another one
-    has done its work; its base version if its object cannot be read. [CF17] [AB5]"""
+    has done its work, or the home of a joint commit has decided; its base version if its object
+    cannot be read. [CF17] [AB5] [MT11]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         if (prepared := read_prepared(ctx, job)) is not None:
-            is_done = done_at(ctx, head, prepared) is not None
-            return head.version if is_done else prepared.change.since
+            with contextlib.suppress(ManifestCommitError):  # who cannot be asked has not decided
+                if decision_of(ctx, head, job, prepared) is not None:
+                    return head.version
+            return prepared.change.since
     return birth
 
 
