@@ -23,7 +23,7 @@ cheap: what its names need is loaded when one of them is first used, and Spark w
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .log import export_hook as _export_hook
+from .log import registry as _registry
 from .version import __version__ as __version__
 
 # The public names of each module; type checkers are told below.
@@ -62,7 +62,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 
 # Here, where every process passes: one that names no public call, such as Spark's, commits too.
-_export_hook.register(
+_registry.register(
     exporter="manifestcommit.export.exporter",
     gate="manifestcommit.gate.rows",
     staging="manifestcommit.staging",

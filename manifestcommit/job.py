@@ -33,7 +33,7 @@ from .format.entries import MAX_SOURCES, Entry
 from .format.fields import NO_COLUMNS, Schema, arrow_marks, assign_new_ids, relaxed
 from .format.partitioning import PartitionPattern, bounded
 from .format.snapshot import Note, TogetherJob
-from .log import export_hook
+from .log import registry
 from .log.table_context import LATEST_READ, TableContext, find_job_at, find_key_at, open_or_free
 from .log.version_chain import Head, read_version
 from .protocol.apply import MISSING_COLUMNS, Layout, check_inside, check_missing, lay_out, replaced
@@ -222,7 +222,7 @@ def write(
     if on_violation == "quarantine":
         if not (is_plain and publish and based_on is None and not replace_schema):
             raise _only_plain('on_violation="quarantine"')
-        done: Outcome = export_hook.registered("quarantine")().write_quarantined(
+        done: Outcome = registry.registered("quarantine")().write_quarantined(
             data,
             path,
             (quarantine, max_violations),
@@ -247,7 +247,7 @@ def write(
             job._write(data, replace_schema=replace_schema, **how)
             if publish:
                 return job.commit()
-            staged = export_hook.registered("staging")().Staged
+            staged = registry.registered("staging")().Staged
             return cast("Staged", staged(path, job.make_durable(), storage_options))
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
@@ -463,8 +463,7 @@ class Job(JointUnit):
                 f"there is no table at {self.url}, so that there is nothing to read; nothing was "
                 "done. Make it first: create_table(…, exist_ok=True)."
             )
-        birth = object_names.parse_job_id(self.job_id).birth
-        return read_version(self.ctx.store, head, birth)
+        return read_version(self.ctx.store, head, object_names.parse_job_id(self.job_id).birth)
 
     def pin(self, partitions: Iterable[PartitionPattern]) -> Pinned:
         """Rest on these partitions, too, as of the job's birth. [MT16]"""

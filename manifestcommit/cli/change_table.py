@@ -165,8 +165,7 @@ def _set_partitioning(options: Options) -> None:
     from ..format.transforms import split_calls
 
     by = [each for each in split_calls(options.partition_by) if each]
-    table = table_of(options)
-    outcome = table.set_partitioning(by, dry_run=options.dry_run)
+    outcome = table_of(options).set_partitioning(by, dry_run=options.dry_run)
     show(options, _of(outcome, "kind", "version", "rows_rewritten", "files_rewritten"))
 
 

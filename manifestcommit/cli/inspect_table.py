@@ -104,8 +104,7 @@ def cell(value: Any) -> str:
     """
 )
 def _files(options: Options) -> None:
-    table = table_of(options)
-    found = table.files(options.filter, **chosen(options)).sort_by("path")
+    found = table_of(options).files(options.filter, **chosen(options)).sort_by("path")
     if written(options, rows_of(found)):
         return
     print_files(options, found, bounds=options.bounds)

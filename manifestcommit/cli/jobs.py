@@ -101,8 +101,7 @@ def _abort(options: Options) -> int:
     table = table_of(options)
     job = _full(table, options.job_id, settled=False)
     confirm(options, lambda: _plan_abort(options, table, job), table)
-    found = table.abort(job)
-    return _print_status(options, table, job, found, wanted="aborted")
+    return _print_status(options, table, job, table.abort(job), wanted="aborted")
 
 
 def _plan_abort(options: Options, table: Table, job: str) -> Plan | None:

@@ -67,8 +67,12 @@ _OF_KINDS = {
     _KAFKA: "servers kafka_settings value record_columns start until on_broken on_lost",
 }
 # Option -> the argument that it is, where that has another name.
-_ARGUMENTS = {"input_format": "format", "source_options": "storage_options"}
-_ARGUMENTS |= {"dsn_file": "dsn", "kafka_settings": "settings"}
+_ARGUMENTS = {
+    "input_format": "format",
+    "source_options": "storage_options",
+    "dsn_file": "dsn",
+    "kafka_settings": "settings",
+}
 _URL_OF_POSTGRES = ("postgres://", "postgresql://")
 
 
@@ -181,8 +185,7 @@ def _load(options: Options) -> None:
 
     if options.restart and not options.dry_run:
         confirm(options, plan)  # the rows of now go, whichever they are
-    outcome = call(restart=options.restart, dry_run=options.dry_run)
-    _show(options, outcome)
+    _show(options, call(restart=options.restart, dry_run=options.dry_run))
 
 
 @command(

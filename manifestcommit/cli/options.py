@@ -88,8 +88,14 @@ SHARED = {
     """,
 }
 _PATH = "PATH  the table path: a local path or a URL"
-_DESTINATIONS = {"JOB": "job_id", "NEW": "new_name", "TEXT": "comment", "COMMAND": "verb"}
-_DESTINATIONS |= {"START": "start_version", "END": "end_version"}
+_DESTINATIONS = {
+    "JOB": "job_id",
+    "NEW": "new_name",
+    "TEXT": "comment",
+    "COMMAND": "verb",
+    "START": "start_version",
+    "END": "end_version",
+}
 
 
 # An argument in a text of the library; what is in quotes is the user's.

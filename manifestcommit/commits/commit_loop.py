@@ -176,10 +176,7 @@ def _reused(ctx: TableContext, head: Head, change: Rewind) -> frozenset[str]:
 
 
 def _survey(
-    ctx: TableContext,
-    snapshot: Snapshot,
-    foreign: frozenset[str],
-    change: Write | None = None,
+    ctx: TableContext, snapshot: Snapshot, foreign: frozenset[str], change: Write | None = None
 ) -> Inputs:
     """foreign: paths that may be live although no job of this table named them."""
     scope = change.scope if change is not None else None
@@ -681,8 +678,7 @@ def record_abort(ctx: TableContext, job: str) -> Outcome:
         if birth_of(job) < head.snapshot.fence:
             return fenced_outcome(ctx, head, job)
         own = ctx.new_job(head)
-        change = Abort(job=own, birth=head.version, aborted=job)
-        outcome = commit(ctx, head, change)
+        outcome = commit(ctx, head, Abort(job=own, birth=head.version, aborted=job))
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
         overtaken = outcome.kind == "fenced" or (
@@ -963,13 +959,13 @@ class _CommitLoop:
         """The version that counts as this job's, if one does, and the newest head: a create counts
         only by what is above it. [CM5]"""
         ctx, base, made = self._ctx, self._head, mine.snapshot
-        own, start = made.version, base.version
+        own, start = made.version, base.snapshot.version
         if isinstance(self._part, Member):  # it has no hint before its home has decided [MT7]
             above = list_above(ctx.store, start)
         else:  # the hint decides nothing [CM7]
-            put = beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest))
-            above = list_above(ctx.store, start)
-            put()
+            with beside(ctx.store, partial(put_hint, ctx.store, own, mine.digest)) as put:
+                above = list_above(ctx.store, start)
+                put()
         versions = above.versions
         if (not versions or versions[-1] <= own) and start not in versions:
             raise removed(ctx, base, mine)

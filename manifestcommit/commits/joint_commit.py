@@ -29,13 +29,7 @@ from ..log.table_context import (
 )
 from ..log.version_chain import Head, open_head, put_hint, read_version
 from ..protocol.conflict import Conflict
-from ..protocol.joint_outcome import (
-    Mismatch,
-    attempt_of,
-    find_mismatch,
-    in_order,
-    lowest_allowed,
-)
+from ..protocol.joint_outcome import Mismatch, attempt_of, find_mismatch, in_order, lowest_allowed
 from ..runtime.environment import pause
 from ..runtime.outcome import Outcome
 from ..store import Store

@@ -421,8 +421,7 @@ def seal(ctx: TableContext, head: Head, change: Write, done: KeyRecord | None) -
     newest = newest_above(ctx.store, head.version, head)
     if newest is not None and is_fenced(newest.snapshot, change):
         raise fenced_error(ctx.store.url, change.job)
-    signed = ctx.signed(change, head.snapshot.properties)
-    staged = Spiller(ctx, change.job).stage(signed)
+    staged = Spiller(ctx, change.job).stage(ctx.signed(change, head.snapshot.properties))
     prepare_s = max(0, ctx.env.now_us() - began_us) / 1e6
     staged = replace(staged, summary=replace(staged.summary, prepare_s=prepare_s))
     return codec.encode_prepared(prepared_now(ctx, staged, done))

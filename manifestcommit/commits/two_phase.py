@@ -31,14 +31,7 @@ from ..store import ObjectInfo
 from ..store.base import store_beside
 from .commit_loop import Committers, commit, measured, read_intent, record_abort
 from .joint_commit import commit_declared, ordered_parts
-from .prepared_job import (
-    TablePart,
-    birth_of,
-    done_at,
-    fenced_outcome,
-    found_outcome,
-    read_prepared,
-)
+from .prepared_job import TablePart, birth_of, done_at, fenced_outcome, found_outcome, read_prepared
 from .task_recovery import is_recoverable
 
 # What became of a job, asked from any process at any later time, and the jobs that have left
@@ -120,7 +113,7 @@ def _info(
         with contextlib.suppress(ManifestCommitError):  # as far as that can be asked
             if is_prepared:
                 prepared = read_prepared(ctx, job)
-            state, version = _decision(ctx, head, job, prepared) or (state, version)
+            state, version = decision_of(ctx, head, job, prepared) or (state, version)
     return JobInfo(
         job=job,
         state=state,
@@ -131,7 +124,7 @@ def _info(
     )
 
 
-def _decision(
+def decision_of(
     ctx: TableContext, head: Head, job: str, prepared: Prepared | None
 ) -> tuple[Decided, int | None] | None:
     """What became of a job that the head does not record: what the home of those that were prepared
@@ -200,7 +193,7 @@ def _resolved(ctx: TableContext, head: Head, job_id: str) -> Resolution | None:
     if top is not None and any(each.job == job_id for each in top.snapshot.commits):
         return Resolution("pending", together=_tables(ctx, top.snapshot))
     prepared = read_prepared(ctx, job_id)
-    decided = _decision(ctx, head, job_id, prepared)
+    decided = decision_of(ctx, head, job_id, prepared)
     if decided is None and prepared is None and not is_published(ctx, job_id):
         return None
     status, version = decided or ("pending", None)

@@ -313,12 +313,20 @@ def _struct(text: str, **others: pa.DataType) -> pa.DataType:
     return pa.struct([*members, *others.items()])
 
 
-_ARROW = {"text": pa.string(), "int": pa.int32(), "long": pa.int64(), "boolean": pa.bool_()}
-_ARROW |= {"texts": pa.list_(pa.string()), "map": TEXTS}
+_ARROW = {
+    "text": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+    "texts": pa.list_(pa.string()),
+    "map": TEXTS,
+}
 _ADD = "path text, partitionValues map, size long, modificationTime long, dataChange boolean,"
 ADD = _struct(f"{_ADD} stats text")
-_METADATA = "id text, name text, description text, schemaString text, partitionColumns texts,"
-_METADATA += "configuration map, createdTime long"
+_METADATA = (
+    "id text, name text, description text, schemaString text, partitionColumns texts,"
+    "configuration map, createdTime long"
+)
 _FEATURES = "readerFeatures texts, writerFeatures texts"
 _CHECKPOINT = pa.schema(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,13 +13,18 @@ from ..errors import StoreError, UsageError
 from ..format import object_names
 from ..format.fields import Schema, check_has_columns
 from ..format.snapshot import Snapshot
-from ..log.table_context import EXPORT_FORMATS, ExportLag, TableContext
+from ..log.table_context import EXPORT_FORMATS, Exporter, ExportLag, TableContext
 from ..log.version_chain import Head, next_state, read_object
 from ..protocol.conflict import is_readable
 from ..runtime.environment import STARTS
 from ..scan.planning import entries_table
 from ..store import ObjectInfo
 from . import delta_export, iceberg_export, spark_catalog
+
+if TYPE_CHECKING:  # this module is one
+    from . import exporter as _this
+
+    _EXPORTER: Exporter = _this
 
 
 class Export(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):

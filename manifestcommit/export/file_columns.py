@@ -12,12 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import (
-    SnapshotExpiredError,
-    UnsupportedTypeError,
-    UsageError,
-    VersionNotFoundError,
-)
+from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError, VersionNotFoundError
 from ..files.footer_stats import ParquetColumn, are_ordered, parquet_columns
 from ..files.foreign_file import footers_of, open_noted
 from ..format.fields import Field, Schema, decimal_parts, members, show_path, type_text, walk

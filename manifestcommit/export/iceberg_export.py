@@ -765,8 +765,7 @@ class _Manifests:
         name = manifest_list.removeprefix(f"{self._url}/")
         with contextlib.suppress(FileNotFoundError, ValueError):
             for row in read_list(self._ctx.store.get(name, 0, _MOST_BYTES)):
-                key = row["manifest_path"].rpartition("/m-")[2].partition("-")[0]
-                self._known[key] = row
+                self._known[row["manifest_path"].rpartition("/m-")[2].partition("-")[0]] = row
 
     def check_head(self) -> None:
         """UsageError if Iceberg cannot read a file of the newest version; puts nothing. [EX9]"""

@@ -449,7 +449,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
-def own_columns(file: pq.ParquetFile, nanoseconds: bool = False) -> Schema:
+def own_columns(file: pq.ParquetFile, nanoseconds: bool) -> Schema:
     """The columns of a file, all nullable: as Spark's own schema in the footer declares them if the
     file confirms it, else as Parquet does; SchemaMismatchError if some readers could not read them.
     INT96 is an instant, as Spark writes it. nanoseconds: take them for microseconds. [AF2] [SC2]"""
@@ -738,9 +738,7 @@ class Columns:
     many threads. [SC1] known: the columns that the table has already; nanoseconds: take them for
     microseconds."""
 
-    def __init__(
-        self, new_id: Callable[[], int], known: Schema | None = None, nanoseconds: bool = False
-    ) -> None:
+    def __init__(self, new_id: Callable[[], int], known: Schema | None, nanoseconds: bool) -> None:
         self._nanoseconds = nanoseconds
         self._lock = threading.Lock()
         fields = known.fields if known else ()
@@ -773,7 +771,7 @@ class Columns:
 class Union:
     """The columns of all files so far, as first seen. schema: None before the first. [SC5]"""
 
-    def __init__(self, schema: Schema | None = None) -> None:
+    def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
         self._taken: set[int] = set()
         self._kept: list[Schema] = []  # keeps the object alive, so that no other one gets its id()

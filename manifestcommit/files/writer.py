@@ -31,16 +31,7 @@ from ..errors import (
 )
 from ..format import codec, object_names, partitioning
 from ..format.entries import Entry, SourceRange
-from ..format.fields import (
-    EXACT,
-    Field,
-    FieldType,
-    Leaf,
-    Schema,
-    WireValue,
-    has_own_order,
-    walk,
-)
+from ..format.fields import EXACT, Field, FieldType, Leaf, Schema, WireValue, has_own_order, walk
 from ..format.object_names import check_path
 from ..format.snapshot import Constraint, Snapshot
 from ..format.transforms import maker, partition_fields, source_of
@@ -215,19 +206,12 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
     an exception discards; leaving it normally closes."""
 
     def __init__(
-        self,
-        store: Store,
-        plan: WritePlan,
-        *,
-        task: int,
-        attempt: str,
-        in_background: bool = False,
+        self, store: Store, plan: WritePlan, *, task: int, attempt: str, in_background: bool = False
     ) -> None:
         """task: its number, for people; attempt: random digits that no other attempt has;
         in_background: encode row groups in a thread, while the caller makes the next rows."""
         self._conformer = Conformer(plan.schema)
-        form = self._conformer.target
-        self._files = _FileSet(store, plan, form, task=task, attempt=attempt)
+        self._files = _FileSet(store, plan, self._conformer.target, task=task, attempt=attempt)
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(int(in_background))
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
@@ -317,7 +301,7 @@ def write_files(
     batches: Iterable[pa.RecordBatch],
     *,
     attempt: str,
-    task: int = 0,
+    task: int,
     in_background: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[Entry, ...], InputTotals]:
@@ -631,7 +615,7 @@ class BackgroundWorker:
     """Does work in threads beside the caller, in the order of its calls. The caller may prepare one
     piece of work while those before are done."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int) -> None:
         """threads: 0: the caller does the work itself, before `do` returns."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None

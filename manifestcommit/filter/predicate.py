@@ -655,10 +655,7 @@ def may_hold(keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int
 
 
 def partitions_of_keys(
-    keys: MergeKeys,
-    files: Sequence[Entry],
-    partition_by: Sequence[int],
-    table_by: Sequence[int],
+    keys: MergeKeys, files: Sequence[Entry], partition_by: Sequence[int], table_by: Sequence[int]
 ) -> tuple[PartitionPattern, ...]:
     """The partitions that may hold a key of these files. table_by: the table's. [CF16]"""
     ids = {field.id for field in keys.fields}

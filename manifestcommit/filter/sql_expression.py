@@ -56,9 +56,15 @@ from .sql_syntax import (
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # digits of the decimal for each
-_COMPARED = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater}
+_COMPARED = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 _GAPS = ("interval of days", "interval of hours")
-_COMPARED |= {"!=": pc.not_equal, ">=": pc.greater_equal}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 _CALCULATED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -68,8 +74,10 @@ _MOMENT = re.compile(
 _TIMES = {"date": 0, "timestamp_ntz": 1, "timestamp": 2}  # the later is what Spark makes of two
 _CLOCK = ("current_date", "current_timestamp", "now")
 # Characters whose case Spark changes otherwise than Arrow, or that newer versions of Unicode have.
-_NEW = "\u1c80-\u1c8f\ua7c0-\ua7ff\uab30-\uab6f\U00010d40-\U00010d8f"
-_NEW += "\U00016e80-\U00016eff\U0001df00-\U0001dfff"
+_NEW = (
+    "\u1c80-\u1c8f\ua7c0-\ua7ff\uab30-\uab6f\U00010d40-\U00010d8f"
+    "\U00016e80-\U00016eff\U0001df00-\U0001dfff"
+)
 _ODD_CASE = {
     "lower": f"[\u0130\u03a3{_NEW}]",
     "upper": "[\u00df\u0149\u019b\u01f0\u0264\u0277\u027c\u0390\u03b0\u0587\u1e96-\u1e9a"
@@ -79,8 +87,15 @@ _DOUBTFUL = {"lower", "lcase", "upper", "ucase", "ilike", "to_date"}  # fail for
 _UNITS = {"day": 86_400, "week": 7 * 86_400, "hour": 3_600, "minute": 60, "second": 1}
 _FAR = 10_000_000  # days from 1970 on either side: about 27,000 years, which Arrow's calendar knows
 _MANY = 32  # members of a list; more are looked up together
-_SIGNS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
-_SIGNS |= {"NullSafeEQ": "<=>"}
+_SIGNS = {
+    "EQ": "=",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "<=>",
+}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _TYPES = {  # sqlglot's names of the types that Spark's words mean
     "BOOLEAN": "boolean",

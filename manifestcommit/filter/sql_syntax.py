@@ -34,8 +34,7 @@ _NODES: dict[str, tuple[int, int, dict[str, int]]] = {
     "NullSafeNEQ": (5, 3, {"this": 6, "expression": 6}),  # IS DISTINCT FROM
     **dict.fromkeys(("Add", "Sub", "DPipe"), (6, 1, {"this": 6, "expression": 7, "safe": 0})),
     **dict.fromkeys(
-        ("Mul", "Div", "Mod", "IntDiv"),
-        (7, 1, {"this": 7, "expression": 8, "typed": 0, "safe": 0}),
+        ("Mul", "Div", "Mod", "IntDiv"), (7, 1, {"this": 7, "expression": 8, "typed": 0, "safe": 0})
     ),
     "Neg": (8, 1, {"this": 8}),
     "Paren": (9, 2, {"this": 0}),
@@ -64,26 +63,35 @@ _TOKENS = {  # how each kind of a token is written; the first that fits
 }
 _NUMBER = re.compile(r"([\d.]+)(?:[eE]([+-]?\d+))?([A-Za-z_]\w*)?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
-_AFTER_VALUES = {"=", "==", "<>", "!=", "<=", ">=", "<", ">", "<=>", "*", "/", "%", "||"}
 _SCAN = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
     r"""|(?P<odd>--|/\*|['"`{};]|\br['"])|(?P<sign>[()\[\]])|(?P<word>\w+)""",
     re.DOTALL | re.IGNORECASE,
 )
 _MOST_TERMS = 100
-_AFTER_VALUES |= {",", ".", ")", "div", "and", "or", "like", "ilike", "between", "in", "is", "from"}
-_OPENS = (_AFTER_VALUES - {")"}) | {"(", "+", "-", "!", "not", "distinct", "as"}
-_OPENS |= {"case", "when", "then", "else"}
+_AFTER_VALUES = {
+    *("=", "==", "<>", "!=", "<=", ">=", "<", ">", "<=>", "*", "/", "%", "||", ",", ".", ")"),
+    *("div", "and", "or", "like", "ilike", "between", "in", "is", "from"),
+}
+_OPENS = {
+    *(_AFTER_VALUES - {")"}),
+    *("(", "+", "-", "!", "not", "distinct", "as", "case", "when", "then", "else"),
+}
 _CLOSES = {")": "(", "end": "case"}
-_PAIRS = {("(", ")"), ("distinct", "from")}  # what may follow one another all the same
-_PAIRS |= {("not", word) for word in ("in", "like", "ilike", "between")}
+_PAIRS = {  # what may follow one another all the same
+    ("(", ")"),
+    ("distinct", "from"),
+    *(("not", word) for word in ("in", "like", "ilike", "between")),
+}
 # What sqlglot takes for more than a name; all other words are names.
 _WORDS = _OPENS | {"null", "true", "false", "end"}
 _REFUSED = {"from", "select", "exists", "any", "all", "some", "escape", "rlike", "regexp"}
 _LITERAL_TYPES = {"date", "timestamp", "timestamp_ntz", "interval"}  # before a text
-_CASTS = {"boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"}
-_CASTS |= {"float", "real", "double", "decimal", "dec", "numeric", "string", "date", "timestamp"}
-_CASTS |= {"timestamp_ntz"}
+_CASTS = {
+    *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"),
+    *("float", "real", "double", "decimal", "dec", "numeric"),
+    *("string", "date", "timestamp", "timestamp_ntz"),
+}
 _INTEGERS = (("integer", 31), ("long", 63))
 
 

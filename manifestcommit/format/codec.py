@@ -440,8 +440,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
         named = {id for each in snapshot.constraints.values() for id in each.columns.values()}
         if not named <= {field.id for _, field in walk(snapshot.schema.fields)}:
             raise ValueError("a constraint names a field that the schema does not have")
-    width = len(snapshot.partition_by)
-    _check_listed(snapshot.added, snapshot.manifests, width)
+    _check_listed(snapshot.added, snapshot.manifests, len(snapshot.partition_by))
     if any(record.version > snapshot.version for record in snapshot.streams.values()):
         raise ValueError("a stream's last batch is of a version that does not exist")
     restored = [each.restored for each in snapshot.commits if each.restored is not None]

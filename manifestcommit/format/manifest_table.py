@@ -69,8 +69,7 @@ def _partitioned(of: Shape) -> Iterable[tuple[str, FieldType]]:
 
 def to_table(entries: Sequence[Entry], of: Shape) -> pa.Table:
     """Build the manifest table of the entries, sorted; null is what one does not know. [OB13]"""
-    table = pa.table(_columns_of(entries, of))
-    return table.sort_by([(key, "ascending") for key in _keys(of)])
+    return pa.table(_columns_of(entries, of)).sort_by([(key, "ascending") for key in _keys(of)])
 
 
 def check_values(entries: Sequence[Entry], of: Shape) -> None:

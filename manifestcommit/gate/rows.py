@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +28,7 @@ from ..format.evolution import apply_edits
 from ..format.fields import Field, Schema, StructType, shown
 from ..format.snapshot import Constraint, Snapshot, check_condition, check_constraints, never_null
 from ..format.values import Conformer, arrow_schema
-from ..log.table_context import TableContext
+from ..log.table_context import Gate, TableContext
 from ..protocol.conflict import Violation
 from ..rows.clauses import evaluating, mask_of
 from ..rows.row_change import each_of, scan
@@ -42,6 +42,12 @@ _VALUE = 60  # characters of a value in an example
 # A constraint means the same in every process: no zone but UTC, no time, and nothing that only
 # Spark can evaluate.
 _ANYWHERE = Session(is_utc=True)
+
+
+if TYPE_CHECKING:  # this module is one
+    from . import rows
+
+    _GATE: Gate = rows
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -318,8 +318,7 @@ class ManifestReader:
             return manifest_table.to_table(snapshot.added, snapshot)
         # a partition value or a bound that is not of its column's type
         except (pa.ArrowException, ValueError) as error:
-            name = object_names.version_name(snapshot.version)
-            raise codec.damaged(name, error) from None
+            raise codec.damaged(object_names.version_name(snapshot.version), error) from None
 
     def removed(self, snapshot: Snapshot) -> dict[str, int]:
         """Manifest path -> removed rows, inlined and spilled combined. [OB9]"""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice, pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -26,23 +26,17 @@ from ..errors import (
     TableNotFoundError,
 )
 from ..format import object_names
-from ..format.change import Change, Position
-from ..format.snapshot import (
-    Author,
-    Commit,
-    KeyRecord,
-    Note,
-    Snapshot,
-    allowed,
-    is_far,
-)
+from ..format.change import Change, Position, Write
+from ..format.fields import Schema
+from ..format.snapshot import Author, Commit, Constraint, KeyRecord, Note, Snapshot, allowed, is_far
+from ..protocol.conflict import Violation
 from ..protocol.joint_outcome import is_part
 from ..runtime.environment import Env, Tuning
 from ..runtime.environment import tuning as process_tuning
 from ..runtime.outcome import StoreCounters
 from ..store import ObjectInfo, Store
 from ..version import WRITER
-from . import export_hook
+from . import registry
 from .manifests import KEY_RUN, ManifestReader
 from .version_chain import (
     Head,
@@ -75,9 +69,28 @@ _MOST_KEPT = 32
 _LARGEST_KEPT = 64 * 1024
 
 
-def gate() -> Any:
-    """What checks rows against constraints, above the engine; loaded for a table with any. [CK2]"""
-    return export_hook.registered("gate")()
+class Gate(Protocol):
+    """What checks rows against constraints, above the engine: `gate.rows`. [CK2]"""
+
+    RowChecks: Any  # of a plan, which is from above, too
+
+    def bind(
+        self, ctx: TableContext, conditions: Mapping[str, str], schema: Schema, /
+    ) -> dict[str, Constraint]: ...
+    def check_schema(self, snapshot: Snapshot, schema: Schema, /) -> None: ...
+    def check_change(
+        self, ctx: TableContext, head: Snapshot, change: Write, names: Sequence[str], /
+    ) -> Violation | None: ...
+    def first_violation(
+        self, ctx: TableContext, snapshot: Snapshot, constraints: Mapping[str, Constraint], /
+    ) -> Violation | None: ...
+    def texts_of(self, snapshot: Snapshot, /) -> dict[str, str]: ...
+
+
+def gate() -> Gate:
+    """The registered gate, loaded for a table with constraints. RuntimeError without one."""
+    found: Gate = registry.registered("gate")()
+    return found
 
 
 class TableContext:
@@ -600,7 +613,7 @@ def export_after_commit(ctx: TableContext) -> None:
     head = ctx.known
     if head is None or EXPORT_FORMATS not in head.snapshot.properties:
         return
-    export_hook.registered()  # outside `try`: without an exporter no export is ever made
+    registry.registered()  # outside `try`: without an exporter no export is ever made
     try:
         exporter().export_formats(ctx, head)
     except Exception as error:
@@ -614,8 +627,7 @@ def export_lags(ctx: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
     one more where it is behind. [EX2]"""
     if EXPORT_FORMATS not in snapshot.properties:
         return {}
-    lags: dict[str, ExportLag] = exporter().lags(ctx, snapshot)
-    return lags
+    return exporter().lags(ctx, snapshot)
 
 
 def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
@@ -625,6 +637,21 @@ def export_before_deletion(ctx: TableContext, decided: Snapshot) -> None:
         exporter().keep_whole(ctx, decided)
 
 
-def exporter() -> Any:
+class Exporter(Protocol):
+    """What shows tables to other engines: `export.exporter`. [EX2]"""
+
+    def check_formats(
+        self, ctx: TableContext, snapshot: Snapshot | None, schema: Schema, value: str, /
+    ) -> None: ...
+    def export_formats(self, ctx: TableContext, head: Head, /) -> Sequence[object]: ...
+    def keep_whole(self, ctx: TableContext, decided: Snapshot, /) -> None: ...
+    def lags(self, ctx: TableContext, snapshot: Snapshot, /) -> dict[str, ExportLag]: ...
+    def unreached(
+        self, ctx: TableContext, decided: Snapshot, cut_s: float, /
+    ) -> Iterator[tuple[ObjectInfo, str]]: ...
+
+
+def exporter() -> Exporter:
     """The registered exporter; RuntimeError without one."""
-    return export_hook.registered()()
+    found: Exporter = registry.registered()()
+    return found

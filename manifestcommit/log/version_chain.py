@@ -237,8 +237,8 @@ def open_head(store: Store, known: Head | None = None, *, is_member_too: bool = 
     # a job of a removed table has left [LY7]
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         if hint is not None and hint.digest is not None:
-            look = beside(store, partial(list_above, store, hint.version))
-            glanced, above = read_object(store, hint.version), look()
+            with beside(store, partial(list_above, store, hint.version)) as look:
+                glanced, above = read_object(store, hint.version), look()
             # The list may come first. If nothing is above the version there, its object of that
             # moment was never deleted. One of this digest was there before the hint was put: it is
             # that one.
@@ -547,19 +547,19 @@ def put_hint(store: Store, version: int, digest: str | None, attempt: str | None
         store.put(object_names.HINT, codec.encode_hint(version, digest, attempt))
 
 
-def beside(store: Store, request: Callable[[], _T]) -> Callable[[], _T]:
+@contextlib.contextmanager
+def beside(store: Store, request: Callable[[], _T]) -> Iterator[Callable[[], _T]]:
     """What returns the result of a request that may take effect before or after those that are made
-    meanwhile: it is sent at once, if the store is behind a network; a simulated store draws which
-    one goes first."""
+    in the block: it is sent at once, if the store is behind a network, and answered when the block
+    ends, whatever ends it; a simulated store draws which one goes first."""
     if getattr(store, "goes_second_first", bool)():
         found = request()
-        return lambda: found
-    if not store.is_remote:
-        return request
-    pool = ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside")
-    sent = pool.submit(request)
-    pool.shutdown(wait=False)
-    return sent.result
+        yield lambda: found
+    elif not store.is_remote:
+        yield request
+    else:
+        with ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-beside") as pool:
+            yield pool.submit(request).result
 
 
 def _check_beside(store: Store, head: Head, other: Head) -> None:

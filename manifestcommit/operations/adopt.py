@@ -614,7 +614,7 @@ class _Pending:
         if not self._constraints:
             return {}
         try:
-            bound: dict[str, Constraint] = gate().bind(self._ctx, self._constraints, self._schema)
+            bound = gate().bind(self._ctx, self._constraints, self._schema)
         except UsageError as error:
             raise UsageError(f"{self._ctx.store.url}: {error}. Drop it in Delta first") from None
         return bound
@@ -758,11 +758,7 @@ class _Listed(_Pending):
     """One attempt with the files of another format's table, which says what they hold. [AF4]"""
 
     def __init__(
-        self,
-        ctx: TableContext,
-        head: Head | None,
-        gathered: SpilledFileList,
-        listed: ListedTable,
+        self, ctx: TableContext, head: Head | None, gathered: SpilledFileList, listed: ListedTable
     ) -> None:
         by = spelled(listed.schema, listed.partition_by)
         super().__init__(ctx, head, by, gathered, rewrite=False)  # the source has decided it

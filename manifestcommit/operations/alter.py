@@ -19,13 +19,7 @@ from ..files.writer import (
 )
 from ..format import partitioning, values
 from ..format.change import Advance, Position, Write
-from ..format.evolution import (
-    Editing,
-    SchemaEdit,
-    apply_edits,
-    fit,
-    replaces_files,
-)
+from ..format.evolution import Editing, SchemaEdit, apply_edits, fit, replaces_files
 from ..format.fields import (
     FieldType,
     Schema,
@@ -39,13 +33,7 @@ from ..format.fields import (
     walk,
 )
 from ..format.snapshot import AUTHOR_PROPERTY, ROW_TRIES_PROPERTY, Snapshot, parts_of
-from ..log.table_context import (
-    EXPORT_FORMATS,
-    TableContext,
-    exporter,
-    gate,
-    open_or_free,
-)
+from ..log.table_context import EXPORT_FORMATS, TableContext, exporter, gate, open_or_free
 from ..log.version_chain import Head
 from ..protocol.apply import MISSING_COLUMNS
 from ..runtime.outcome import Outcome, committed_or_raise

@@ -75,7 +75,7 @@ class SmallFiles:
     """
 
     def __init__(
-        self, ctx: TableContext, snapshot: Snapshot, target: int, by: Sequence[int] = ()
+        self, ctx: TableContext, snapshot: Snapshot, target: int, by: Sequence[int]
     ) -> None:
         self._ctx, self._snapshot, self._sort_by = ctx, snapshot, by
         self._largest = min(compaction_plan.largest_small(target), _MOST)

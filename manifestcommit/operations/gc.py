@@ -22,10 +22,12 @@ import pyarrow.compute as pc
 
 from ..commits.commit_loop import commit, settle_first
 from ..commits.joint_commit import unsettled_partners
-from ..commits.prepared_job import done_at, newest_records, read_prepared
+from ..commits.prepared_job import newest_records, read_prepared
+from ..commits.two_phase import decision_of
 from ..display import ReprMixin, line
 from ..errors import (
     CorruptMetadataError,
+    ManifestCommitError,
     SnapshotExpiredError,
     StoreDeniedError,
     StoreError,
@@ -243,8 +245,7 @@ def commit_decision(task: GcTask) -> tuple[Snapshot, int]:
             continue  # two other gcs have run, and deleted what this version lists
         if _changes_nothing(head.snapshot, _after(ctx, head, change), change.job):
             # nobody reads the void versions above it
-            found = msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
-            return found, 0
+            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot)), 0
         outcome = commit(ctx, head, change)
         if outcome.committed:
             assert ctx.known is not None
@@ -392,7 +393,7 @@ def _said_us(snapshot: Snapshot, now_s: float) -> int:
 def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int) -> list[int]:
     """The versions from which undecided prepared jobs younger than that need the history: their
     base versions, or the versions that their rows were read from, if these would hold the fence.
-    One request for each such job. [AB5] [CF17]"""
+    One request for each such job, four for one of a joint commit. [AB5] [CF17]"""
     births = []
     for info in ctx.store.list(object_names.JOBS):
         job = object_names.job_of_handed(info.name)
@@ -408,11 +409,14 @@ def _young_prepared(ctx: TableContext, head: Head, since_s: float, *, below: int
 
 def _since(ctx: TableContext, head: Head, job: str, birth: int) -> int:
     """The version from which on a prepared job is checked for conflicts, the head where another one
-    has done its work; its base version if its object cannot be read. [CF17] [AB5]"""
+    has done its work, or the home of a joint commit has decided; its base version if its object
+    cannot be read. [CF17] [AB5] [MT11]"""
     with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
         if (prepared := read_prepared(ctx, job)) is not None:
-            is_done = done_at(ctx, head, prepared) is not None
-            return head.version if is_done else prepared.change.since
+            with contextlib.suppress(ManifestCommitError):  # who cannot be asked has not decided
+                if decision_of(ctx, head, job, prepared) is not None:
+                    return head.version
+            return prepared.change.since
     return birth
 
 
@@ -624,11 +628,7 @@ class GcCounts:
 
 
 def run(
-    ctx: TableContext,
-    policy: Policy,
-    *,
-    foreign: bool = False,
-    progress: Progress = lambda _: None,
+    ctx: TableContext, policy: Policy, *, foreign: bool = False, progress: Progress = lambda _: None
 ) -> GcReport:
     """Expire versions by policy and delete orphan files; whatever readers, tags and jobs still need
     stays. [GC1]-[GC9] [IV7]
@@ -694,11 +694,7 @@ def _decide_again(task: GcTask, ledger: GcCounts) -> tuple[Snapshot, int]:
 
 
 def plan(
-    ctx: TableContext,
-    policy: Policy,
-    *,
-    foreign: bool = False,
-    progress: Progress = lambda _: None,
+    ctx: TableContext, policy: Policy, *, foreign: bool = False, progress: Progress = lambda _: None
 ) -> pa.Table:
     """Return what `run` would delete or leave, every name with its reason; nothing is written. By
     this machine's clock: the store's cannot be read without a write. [GC5]"""

@@ -134,8 +134,7 @@ def untag(ctx: TableContext, name: str) -> Outcome:
     head = ctx.open()
     choose_version(ctx.store, head, version=None, as_of=None, tag=name)
     job = ctx.new_job(head)
-    edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
-    return commit(ctx, head, edit)
+    return commit(ctx, head, TagEdit(job=job, birth=head.version, operation="untag", name=name))
 
 
 def _ends(ctx: TableContext, name: object, keep_for: str | dt.timedelta | None) -> int | None:

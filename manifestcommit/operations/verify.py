@@ -36,13 +36,7 @@ from ..format.transforms import maker, partition_fields, source_ids
 from ..format.values import arrow_type, order_key
 from ..log.manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from ..log.table_context import TableContext, export_lags, gate
-from ..log.version_chain import (
-    Head,
-    list_above,
-    misplaced,
-    open_head,
-    read_object,
-)
+from ..log.version_chain import Head, list_above, misplaced, open_head, read_object
 from ..protocol.audit import (
     VerifyFinding,
     check_step,
@@ -653,8 +647,7 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
         return open_head(store)
     except UndecidedError as error:
         newest = open_head(store, is_member_too=True)
-        name = object_names.version_name(newest.version)
-        findings.note("home_is_gone", name, str(error))
+        findings.note("home_is_gone", object_names.version_name(newest.version), str(error))
         return newest
     except CorruptMetadataError:
         pass

@@ -497,8 +497,7 @@ def constrained_column_is_gone(head: Snapshot, change: Write, inputs: Inputs) ->
     names a column which the table no longer has. [CK3]"""
     if not head.schema.fields or not (change.edits or change.constrain):
         return None
-    fields = apply_edits(head.schema, change.edits).fields
-    columns = {field.id for _, field in walk(fields)}
+    columns = {field.id for _, field in walk(apply_edits(head.schema, change.edits).fields)}
     for name, constraint in constraints_after(head, change).items():
         lost = [column for column, id in constraint.columns.items() if id not in columns]
         if lost:

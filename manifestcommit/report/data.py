@@ -180,8 +180,7 @@ class HistoryView:
             return
         if lines := tuple(differing_columns(before, after)):
             when, more = newer.committed_at, max(0, len(lines) - CHANGES)
-            change = SchemaChange(newer.version, when, lines[:CHANGES], more)
-            self.schema_changes.append(change)
+            self.schema_changes.append(SchemaChange(newer.version, when, lines[:CHANGES], more))
 
 
 def _why(commit: Commit) -> str:

@@ -36,12 +36,22 @@ _TAGS = 40  # lines; further ones would be a hatching
 _LETTER = 7.2  # width of a letter, approximately
 
 # The operations that exist, by the colour that they have; any other has that of "other".
-_KINDS = {name: name for name in ("append", "overwrite", "replace", "schema", "tag")}
-_KINDS |= {"properties": "schema", "untag": "tag", "rewind": "back", "rollback": "back"}
-_KINDS |= dict.fromkeys(("delete", "update", "merge"), "rows")
+_KINDS = {
+    **{name: name for name in ("append", "overwrite", "replace", "schema", "tag")},
+    "properties": "schema",
+    "untag": "tag",
+    **dict.fromkeys(("rewind", "rollback"), "back"),
+    **dict.fromkeys(("delete", "update", "merge"), "rows"),
+}
 KINDS = ("append", "overwrite", "rows", "replace", "schema", "tag", "back", "other")
-KIND_NAMES = {"rows": "row changes", "replace": "compaction", "schema": "schema, properties"}
-KIND_NAMES |= {"back": "rewind, rollback", "tag": "tags", "other": "create, gc, other"}
+KIND_NAMES = {
+    "rows": "row changes",
+    "replace": "compaction",
+    "schema": "schema, properties",
+    "back": "rewind, rollback",
+    "tag": "tags",
+    "other": "create, gc, other",
+}
 
 
 class Shape(NamedTuple):

@@ -46,8 +46,9 @@ from ..format.values import ADVICE, arrow_schema, arrow_type, converted, exactly
 from ..version import install
 
 _REFUSED = re.compile("'(.* is not done without Spark)'")
-_COMPARE = "Compare a column with a value of its own type, texts and dates in quotes: day = "
-_COMPARE += "'2026-01-31'"
+_COMPARE = (
+    "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
+)
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -693,7 +694,7 @@ def compile_clauses(
     partition_by: Sequence[int],
     now_us: int,
     keys: MergeKeys,
-    where: Any = None,
+    where: Any,
 ) -> Compiled:
     """The rules over rows with the columns `target.x` and `source.x`. [RC9]"""
     pairs = zip(keys.fields, keys.names, strict=True)

@@ -26,13 +26,7 @@ from ..errors import (
 )
 from ..filter.predicate import key_columns
 from ..format.evolution import find_column
-from ..format.fields import (
-    NO_COLUMNS,
-    Field,
-    Schema,
-    arrow_metadata,
-    mark_of,
-)
+from ..format.fields import NO_COLUMNS, Field, Schema, arrow_metadata, mark_of
 from ..format.snapshot import REPLACE, Snapshot
 from ..format.values import arrow_schema
 from ..log.table_context import TableContext

@@ -30,16 +30,7 @@ from ..protocol.apply import Layout, check_missing, lay_out
 from ..scan import planning
 from . import clauses, row_change
 from .clauses import Assignments, Condition, Rule, Rules
-from .find import (
-    ArrowRows,
-    Counts,
-    ExecutorChoice,
-    Found,
-    Selecting,
-    apply,
-    finish,
-    found_in,
-)
+from .find import ArrowRows, Counts, ExecutorChoice, Found, Selecting, apply, finish, found_in
 from .row_change import NOTHING, Batches, Declared, NewRows, RowChange, RowOutcome
 
 
@@ -59,8 +50,7 @@ def delete_where(
     selecting = choice.by_language(condition, change.snapshot.schema)
     entries = _examined(change, selecting.condition)
     (executor, wanted), counts = _decided(change, selecting, entries, choice, "delete")
-    rule = executor.deleting(wanted)
-    found = apply(change, executor, rule, entries, counts, dry_run=dry_run)
+    found = apply(change, executor, executor.deleting(wanted), entries, counts, dry_run=dry_run)
     return finish(change, found, executor.name, planned=dry_run)
 
 

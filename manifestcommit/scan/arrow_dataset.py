@@ -47,8 +47,7 @@ class _NamingDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         self, columns: Any = None, filter: Any = None, **options: Any
     ) -> Iterator[pa.RecordBatch]:
         # wrong options are refused here, not at the first batch
-        batches = self.scanner(columns, filter, **options).to_batches()
-        return self._named(batches, filter)
+        return self._named(self.scanner(columns, filter, **options).to_batches(), filter)
 
     def _named(self, batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
         with self.naming_damage(filter):
@@ -87,7 +86,7 @@ class CheckedDataset(_NamingDataset):
         url: str,
         base: str,
         others: Others,
-        doubtful: frozenset[str] = frozenset(),
+        doubtful: frozenset[str],
     ) -> None:
         """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
         (path below the table path, bytes, footer) of each file to check; doubtful: top-level

@@ -180,9 +180,7 @@ def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
 Columns = Iterator[tuple[tuple[str, ...], Field]]
 
 
-def _comparable_fields(
-    schema: Schema, partition_by: Sequence[int] = ()
-) -> dict[tuple[str, ...], Field]:
+def _comparable_fields(schema: Schema, partition_by: Sequence[int]) -> dict[tuple[str, ...], Field]:
     """Of these columns those whose values engines compare as they are stored: bounds say nothing
     of the others. [RD6] And the transforms of columns. [PT7]"""
     fields = {path: each for path, each in leaf_fields(schema).items() if not has_own_order(each)}

@@ -407,11 +407,7 @@ class FsspecFiles:
 
     def _described(self, name: str, info: dict[str, Any]) -> ObjectInfo:
         with self._raising_ours():
-            modified, etag, size = (
-                modified_s(info, _TIMES),
-                etag_of(info),
-                int(info["size"]),
-            )
+            modified, etag, size = (modified_s(info, _TIMES), etag_of(info), int(info["size"]))
         if modified is None and not etag:
             raise StoreError(
                 f"{self.url}/{name}: the filesystem tells neither a time nor an ETag of it, by "

@@ -366,11 +366,7 @@ class PostgresChanges:
             )
 
     def _read(
-        self,
-        connection: psycopg.Connection[Any],
-        start: int,
-        upto: int,
-        max_bytes: int,
+        self, connection: psycopg.Connection[Any], start: int, upto: int, max_bytes: int
     ) -> _Read | None:
         """The transactions from a position on, up to the log's end as it was; None: none."""
         flush_log(connection, self.name, _lsn(upto))  # only the log on disk is decoded

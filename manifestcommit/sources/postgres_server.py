@@ -91,7 +91,7 @@ def position_at(
     positions: Mapping[str, Position],
     on_failover: Literal["error", "continue"],
     *,
-    whole: bool = False,
+    whole: bool,
 ) -> int | None:
     """This source's position, or of the timeline before. whole: all rows come again. [LD8]"""
     cluster, now, rest = name.split("/", 2)

@@ -299,8 +299,7 @@ class SparkMatch:
         """Write and register rows; returns how many they are."""
         plan = self._change.plan(sources=self._change.sources)
         write = partial(write_dataframe, storage_options=self._options)
-        new = self._change.new(plan, write, df, plan)
-        return new.register(self._change)
+        return self._change.new(plan, write, df, plan).register(self._change)
 
     def _repeated(self, first: int) -> DataFrame:
         """Each row of the source from that time on that the table has its key."""

@@ -276,8 +276,7 @@ def _named(names: tuple[str, ...], make: Make, batches: Batches) -> Iterator[pa.
 
 
 def _written(write: Callable[[Batches], bytes], batches: Batches) -> Iterator[pa.RecordBatch]:
-    message = write(batches)
-    yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])
+    yield pa.RecordBatch.from_arrays([pa.array([write(batches)], pa.binary())], ["message"])
 
 
 def _rows(read: Read, batches: Batches) -> Iterator[pa.RecordBatch]:

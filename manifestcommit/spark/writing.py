@@ -56,10 +56,15 @@ _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LEAST_LONG_BYTES = 1024  # shorter rows would be followed by empty ones too often
 # Of each value in Arrow, its validity and offset count as one byte and four. Arrays, maps and
 # structs are not in this table and are not measured.
-_FIXED_BYTES = {"NullType": 0, "BooleanType": 2, "ByteType": 2, "ShortType": 3, "DecimalType": 17}
-_FIXED_BYTES |= dict.fromkeys(("IntegerType", "FloatType", "DateType"), 5)
-_FIXED_BYTES |= dict.fromkeys(("LongType", "DoubleType", "TimestampType", "TimestampNTZType"), 9)
-_FIXED_BYTES["DayTimeIntervalType"] = 9
+_FIXED_BYTES = {
+    "NullType": 0,
+    **dict.fromkeys(("BooleanType", "ByteType"), 2),
+    "ShortType": 3,
+    **dict.fromkeys(("IntegerType", "FloatType", "DateType"), 5),
+    **dict.fromkeys(("LongType", "DoubleType", "TimestampType", "TimestampNTZType"), 9),
+    "DayTimeIntervalType": 9,
+    "DecimalType": 17,
+}
 _LONG = frozenset({"StringType", "CharType", "VarcharType", "BinaryType"})
 _LONG_FIXED_BYTES = 5
 # Spark overflows its stack in a sum of a few hundred lengths, and compiles no wider rows anyway

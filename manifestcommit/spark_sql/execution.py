@@ -380,8 +380,12 @@ class Execution:
         return self._spark if is_for_spark(here) else None
 
 
-_DONE_BY: dict[type, Any] = {sql.Select: Execution.select, sql.Insert: Execution.insert}
-_DONE_BY |= {sql.Merge: Execution.merge, sql.Call: Execution.call}
+_DONE_BY: dict[type, Any] = {
+    sql.Select: Execution.select,
+    sql.Insert: Execution.insert,
+    sql.Merge: Execution.merge,
+    sql.Call: Execution.call,
+}
 
 
 def _check_all_columns(source: DataFrame, schema: Schema) -> None:

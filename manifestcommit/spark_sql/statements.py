@@ -904,6 +904,12 @@ def _properties(scanner: Scanner) -> dict[str, str | None]:
     return found
 
 
-_KNOWN: dict[str, Callable[[Any], Statement]] = {"ALTER": _alter, "DELETE": _delete}
-_KNOWN |= {"INSERT": _insert, "MERGE": _merge, "UPDATE": _update, "WITH": _with}
-_KNOWN |= dict.fromkeys(("SELECT", "VALUES", "FROM", "("), _select)
+_KNOWN: dict[str, Callable[[Any], Statement]] = {
+    "ALTER": _alter,
+    "DELETE": _delete,
+    "INSERT": _insert,
+    "MERGE": _merge,
+    "UPDATE": _update,
+    "WITH": _with,
+    **dict.fromkeys(("SELECT", "VALUES", "FROM", "("), _select),
+}

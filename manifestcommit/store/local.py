@@ -27,15 +27,7 @@ from ..errors import (
     StoreFullError,
     StoreUnclearError,
 )
-from .base import (
-    ObjectInfo,
-    Output,
-    Store,
-    Unfinished,
-    check_name,
-    check_root,
-    missing_file,
-)
+from .base import ObjectInfo, Output, Store, Unfinished, check_name, check_root, missing_file
 
 # Python's `os` lacks the system call of Linux that swaps two names.
 _HERE, _EXCHANGE = -100, 2
@@ -174,8 +166,7 @@ class LocalStore(Store):
     def create_output(self, name: str) -> Output:
         path = self._path(name)
         with _told(self, name, writing=True):
-            made = _make_folders(os.path.dirname(path))
-            return _Output(path, self._root, made)
+            return _Output(path, self._root, _make_folders(os.path.dirname(path)))
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):

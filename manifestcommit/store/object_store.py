@@ -599,7 +599,7 @@ class ObjectStore(Store):
                 f"environment: {self.scrub(str(error))}. It takes {self.takes}."
             ) from None
 
-    def _no_credentials(self, shown: str, why: object = "") -> StoreError:
+    def _no_credentials(self, shown: str, why: object) -> StoreError:
         return StoreError(f"{shown}: no usable credentials were found{why}. {self.credentials}")
 
     def _translate(self, error: Exception, shown: str) -> Exception:

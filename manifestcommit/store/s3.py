@@ -25,24 +25,9 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from ..errors import (
-    StoreDeniedError,
-    StoreError,
-    StoreUnclearError,
-    UnsafeStoreError,
-    UsageError,
-)
+from ..errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from .base import ObjectInfo, StorageOptions, Unfinished
-from .http import (
-    CONNECT_S,
-    READ_S,
-    Answer,
-    HttpClient,
-    NotMadeError,
-    Way,
-    from_environment,
-    quiet,
-)
+from .http import CONNECT_S, READ_S, Answer, HttpClient, NotMadeError, Way, from_environment, quiet
 from .object_store import (
     NOT_IN_XML,
     NoCredentialsError,
@@ -441,8 +426,7 @@ class S3Store(ObjectStore):
                 return
             for upload in uploads:
                 if upload.name.startswith(self._prefix):
-                    name = upload.name[len(self._prefix) :]
-                    yield msgspec.structs.replace(upload, name=name)
+                    yield msgspec.structs.replace(upload, name=upload.name[len(self._prefix) :])
             if following.items() <= query.items():
                 return
             query = query | following

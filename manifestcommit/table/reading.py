@@ -452,8 +452,7 @@ class TableReads:
 
         Spec: RD2, SP4, CF17.
         """
-        snapshot = self._rows_of(version, as_of, tag)
-        return self._dataframe(snapshot, columns, filter, spark)
+        return self._dataframe(self._rows_of(version, as_of, tag), columns, filter, spark)
 
     @overload
     def changed_rows(

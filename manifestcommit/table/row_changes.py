@@ -101,8 +101,7 @@ class RowChanges:
         check_meaning("where", [where], spark)
         given = Declared(key, fingerprint, reason, None, based_on)
         declared = self._declared(given, publish=publish)
-        choice = self._choice(spark)
-        return delete_where(self._ctx, where, choice, declared, dry_run=dry_run)
+        return delete_where(self._ctx, where, self._choice(spark), declared, dry_run=dry_run)
 
     @checked(where=optional(condition), reason=optional(REASON))
     def update(

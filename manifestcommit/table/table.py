@@ -309,7 +309,13 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept = self._retention(
+            grace=grace,
+            keep_versions=keep_versions,
+            keep_for=keep_for,
+            keep_keys=keep_keys,
+            keep_keys_for=keep_keys_for,
+        )
         return gc_engine.run(self._ctx, kept, foreign=foreign, progress=progress or _silent)
 
     @checked()
@@ -334,13 +340,18 @@ class Table(RowChanges, TableReads):
 
         Spec: GC5.
         """
-        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept = self._retention(
+            grace=grace,
+            keep_versions=keep_versions,
+            keep_for=keep_for,
+            keep_keys=keep_keys,
+            keep_keys_for=keep_keys_for,
+        )
         return gc_engine.plan(self._ctx, kept, foreign=foreign, progress=progress or _silent)
 
-    def _retention(self, *given: Any) -> Policy:
-        """What gc keeps by the arguments that it is given, in their order."""
-        names = ("grace", "keep_versions", "keep_for", "keep_keys", "keep_keys_for")
-        return retention_of(self._ctx.open().snapshot, dict(zip(names, given, strict=True)))
+    def _retention(self, **asked: Any) -> Policy:
+        """What gc keeps where it is asked to by these of its arguments."""
+        return retention_of(self._ctx.open().snapshot, asked)
 
     @checked()
     def compact(

@@ -23,13 +23,7 @@ from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 import manifestcommit as mc
 from manifestcommit.catalog import lake as lake_module
 from manifestcommit.catalog.lake import find_tables, objection
-from manifestcommit.errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    ManifestCommitError,
-    TableNotFoundError,
-    UsageError,
-)
+from manifestcommit.errors import CommitConflictError, CorruptMetadataError, ManifestCommitError, TableNotFoundError, UsageError
 from manifestcommit.format import object_names
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore

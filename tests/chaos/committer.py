@@ -158,9 +158,7 @@ class Closer(Committer):
             self.note("without a mark", table=table, job=job)
 
 
-PLANS = (
-    *[("commit",)] * 8, *[("commit", "commit")] * 2, ("commit", "abort"), *[("abort",)] * 2, ("abort", "commit"), ("abort", "abort"),
-)  # fmt: skip
+PLANS = (*[("commit",)] * 8, *[("commit", "commit")] * 2, ("commit", "abort"), *[("abort",)] * 2, ("abort", "commit"), ("abort", "abort"))
 
 
 class Collector(Actor):

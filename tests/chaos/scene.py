@@ -128,8 +128,7 @@ class Banks:
         return [f"{bank}: {each}" for bank, found in findings.items() for each in found], unheard
 
     def progress(self, world: World) -> str:
-        void = sum(len(world.table(bank, direct=True).snapshot().void) for bank in BANKS)
-        return f"void members that can be read about {void}"
+        return f"void members that can be read about {sum(len(world.table(bank, direct=True).snapshot().void) for bank in BANKS)}"
 
     def counts(self, world: World) -> dict[str, int]:
         return count_members(world)

@@ -55,9 +55,7 @@ def commands(root: Path) -> dict[str, tuple[list[str], str]]:
     }
 
 
-ASKING = [
-    "rollback", "rewind", "abort", "drop-column", "untag", "gc --foreign", "gc --grace", "gc --keep-for", "gc --keep-keys",
-]  # fmt: skip
+ASKING = ["rollback", "rewind", "abort", "drop-column", "untag", "gc --foreign", "gc --grace", "gc --keep-for", "gc --keep-keys"]
 
 
 def test_whatever_keeps_less_and_a_staged_job_are_asked_about(root: Path) -> None:

@@ -79,10 +79,10 @@ def test_help_is_as_wide_as_the_terminal(columns: str, capsys: pytest.CaptureFix
 # --- exit codes --------------------------------------------------------------------------------------------------------------
 EXPECTED = {
     1: "CheckFailedError ConstraintError "
-       "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
-       "WatermarkMismatchError WatermarkOverlapError",
+    "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
+    "WatermarkMismatchError WatermarkOverlapError",
     2: "UsageError UnsupportedTypeError SchemaMismatchError",
-}  # fmt: skip
+}
 
 
 def test_every_error_has_the_exit_code_of_the_table() -> None:

@@ -121,8 +121,7 @@ def smallest_of_tasks() -> int:
     """How many files a task has at least that sends a manifest for them."""
     session = made_up_session(MemoryStore(f"scale-{secrets.token_hex(8)}"))
     head = session.open()
-    job = session.new_job(head)
-    return MESSAGE_LIMIT_BYTES // len(msgspec.json.encode(entry(head, job, 123_456)))
+    return MESSAGE_LIMIT_BYTES // len(msgspec.json.encode(entry(head, session.new_job(head), 123_456)))
 
 
 @pytest.mark.parametrize("of_tasks", [False, True], ids=["merged as far as commits do", "as tasks put them"])

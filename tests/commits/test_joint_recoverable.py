@@ -130,8 +130,7 @@ def test_a_run_whose_work_was_committed_by_another_and_undone_is_told_so(lake: L
     def meet() -> None:
         assert {each.kind for each in commit_jointly(twin)} == {"committed"}
         for which in range(3):
-            session = lake.at(lake.urls[which])
-            assert rollback(session, version=1, reason="r", alone=True).committed
+            assert rollback(lake.at(lake.urls[which]), version=1, reason="r", alone=True).committed
 
     outcomes = commit_jointly(meeting(old, at, meet))
     assert {each.kind for each in outcomes} - {"aborted"} in ({"key_reused"}, {"conflict"}) and lake.moved() == [0, 0, 0]

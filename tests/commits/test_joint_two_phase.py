@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import gc
 from manifestcommit.protocol.retention import Policy
 from manifestcommit.runtime.outcome import committed_or_raise
-from manifestcommit.store import open_store
+from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore, FaultStore
 from manifestcommit.transactions import PreparedTransaction
 
@@ -73,17 +74,32 @@ def test_committing_any_one_commits_all_under_their_own_ids(by: int) -> None:
 
 @pytest.mark.parametrize("by", [0, 1, 2])
 def test_aborting_any_one_aborts_all_in_the_home(by: int) -> None:
-    """[MT11] [AB4] [CM23]"""
+    """And gc waits for none of them any more. [MT11] [AB4] [AB5] [CM23]"""
     lake = Lake(3)
     jobs = prepare(lake)
+    append(lake, 1)
+    held = partial(gc._young_prepared, lake.at(lake.urls[1]), lake.head(1), 0.0, below=2)
+    assert held() == [1]
     assert give_up(lake.at(lake.urls[by]), jobs[by]).kind == "aborted"
-    assert lake.head(0).snapshot.recent_jobs[jobs[0]] is None and lake.head(1).version == 1
+    assert held() == []
+    assert lake.head(0).snapshot.recent_jobs[jobs[0]] is None and lake.head(1).version == 2
     for url, job in zip(lake.urls, jobs, strict=True):
         assert resolve_job(lake.at(url), job) == "aborted"
         assert commit_prepared(lake.at(url), job).kind == give_up(lake.at(url), job).kind == "aborted"
         assert [each.state for each in list_jobs(lake.at(url))] == ["aborted"]
     assert lake.moved() == [0, 0, 0]
     sound(lake)
+
+
+def test_a_job_whose_home_cannot_be_asked_holds_the_fence(lake: Lake) -> None:
+    """[AB5] [MT11]"""
+
+    class Alone(FaultStore):
+        beside = Store.beside
+
+    prepare(lake)
+    append(lake, 1)
+    assert gc._young_prepared(TableContext(Alone(open_store(lake.urls[1])), lake.env), lake.head(1), 0.0, below=2) == [1]
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -174,10 +190,8 @@ def test_who_is_overtaken_by_the_next_attempt_reports_its_versions(lake: Lake) -
 
     home = TableContext(FaultStore(store, on_call=overtake), lake.env)
     prepared = {job: read_prepared(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)}
-    made = []
-    for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
-        change = prepared[job]
-        made.append(TablePart(ctx=at, head=at.open(), change=change.change, is_prepared=True))
+    opened = zip(jobs, (home, lake.at(lake.urls[1])), strict=True)
+    made = [TablePart(ctx=at, head=at.open(), change=prepared[job].change, is_prepared=True) for job, at in opened]
     found = commit_declared(made)
     member = made[1]
     assert late[0].version == found[member.table_id].version == lake.head(1).snapshot.recent_jobs[jobs[1]]

@@ -133,5 +133,4 @@ def test_a_home_that_goes_while_two_tables_are_read_has_decided_for_both() -> No
             return super().list(*args, **kwargs)
 
     first, second = lake.at(lake.urls[1]), TableContext(Late(store), lake.env)
-    heads = read_jointly([first, second])
-    assert [head.snapshot.watermarks["s"] for head in heads] == [2, 2]
+    assert [head.snapshot.watermarks["s"] for head in read_jointly([first, second])] == [2, 2]

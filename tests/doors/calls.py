@@ -86,7 +86,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "an Arrow schema": lambda: pa.schema([("a", pa.int64())]),
     "an empty Arrow schema": lambda: pa.schema([]),
     "an Arrow expression": lambda: pa.compute.field("nowhere") > 1,
-}  # fmt: skip
+}
 
 # What no argument of this name may be: the error has to be a UsageError that names it.
 NEVER = ("an object", "a function")
@@ -191,12 +191,12 @@ def doors() -> Iterator[Door]:
     yield from _methods("Job", mc.Job, lambda world: mc.begin(world.url))
 
 
-def _methods(name: str, kind: type, make: Callable[[World], Any], *, own: bool = False) -> Iterator[Door]:
+def _methods(name: str, kind: type, make: Callable[[World], Any]) -> Iterator[Door]:
     for each in dir(kind):
         found = inspect.getattr_static(kind, each)
         if kind is mc.Job and each not in (*PUBLIC, "__exit__"):
             continue
-        if not inspect.isfunction(found) or (each.startswith("_") and each != "__exit__") or (own and each not in vars(kind)):
+        if not inspect.isfunction(found) or (each.startswith("_") and each != "__exit__"):
             continue
         yield _door(f"{name}.{each}", found, lambda world, each=each: getattr(make(world), each), skip=1)
 

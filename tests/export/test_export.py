@@ -30,7 +30,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.export import exporter
 from manifestcommit.format.fields import Field, Schema
-from manifestcommit.log import export_hook
+from manifestcommit.log import registry
 from manifestcommit.log.table_context import TableContext, export_after_commit, export_before_deletion, export_lags, is_export
 from manifestcommit.log.table_context import exporter as registered_exporter
 from manifestcommit.operations import alter, gc
@@ -118,7 +118,7 @@ def test_without_an_exporter_a_commit_and_gc_raise(tmp_path: Path, monkeypatch: 
     mc.write(numbered(3), table.url, mode="overwrite")
     plain = str(tmp_path / "plain")
     files = {*(tmp_path / "t").rglob("*.parquet")}
-    monkeypatch.setattr(export_hook, "_registered", [])
+    monkeypatch.setattr(registry, "_registered", [])
     with pytest.raises(RuntimeError, match="no exporter is registered"):
         table.gc(grace="0s", keep_for="0s")
     assert {*(tmp_path / "t").rglob("*.parquet")} == files
@@ -131,7 +131,7 @@ def test_each_request_for_exports_raises_without_an_exporter(tmp_path: Path, mon
     """[EX2] [EX4] [EX9]"""
     session = TableContext(open_store(exported(str(tmp_path / "t")).url))
     snapshot = session.open().snapshot
-    monkeypatch.setattr(export_hook, "_registered", [])
+    monkeypatch.setattr(registry, "_registered", [])
     for request in (
         lambda: export_after_commit(session),
         lambda: registered_exporter().check_formats(session, snapshot, snapshot.schema, "delta"),

@@ -688,7 +688,7 @@ WITH_VECTORS = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": 
         ("add", {"path": "gone.parquet"}, "There is no file"),
         ("metaData", {"configuration": {"delta.columnMapping.mode": "id"}}, "maps columns by ids"),
     ],
-)  # fmt: skip
+)
 def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, action: str, change: dict[str, Any], reason: str) -> None:
     """[AF4]"""
     root = str(tmp_path / "t")

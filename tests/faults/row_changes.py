@@ -55,12 +55,12 @@ def begin_merge(store: Store, source: pa.Table, on: Any, clauses: Clauses, key: 
     return held(merge, each, arrow_data(each, source), on, clauses, here(each), key=key, **named)
 
 
-def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None = None) -> RowChange:
+def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str) -> RowChange:
     """An upsert of whole rows."""
     return begin_merge(store, source, on, Clauses((Update(),), (Insert(),)), key, whole=True)
 
 
-def begin_update(store: Store, values: dict[str, Any], wanted: Any, key: str | None = None) -> RowChange:
+def begin_update(store: Store, values: dict[str, Any], wanted: Any, key: str | None) -> RowChange:
     """An update."""
     return held(update_where, session(store), values, wanted, key=key)
 
@@ -70,10 +70,10 @@ def begin_id_update(store: Store, wanted: pc.Expression, key: str | None = None)
     return begin_update(store, {"id": "id + 1000"}, wanted, key)
 
 
-def begin_replacement(store: Store, data: pa.Table, wanted: Any, key: str | None = None, based_on: int | None = None) -> RowChange:
+def begin_replacement(store: Store, data: pa.Table, wanted: Any, key: str) -> RowChange:
     """An overwrite by a condition, as the library makes it without Spark."""
     each = session(store)
-    return held(overwrite_where, each, arrow_data(each, data), wanted, here(each), key=key, based_on=based_on)
+    return held(overwrite_where, each, arrow_data(each, data), wanted, here(each), key=key)
 
 
 def commit(change: RowChange) -> Outcome:

@@ -159,8 +159,7 @@ def test_a_version_that_says_a_time_to_come_goes_by_its_writers_clock() -> None:
 
 # --- prepared jobs --------------------------------------------------------------------------------------------------------
 def prepared(store: Store, row: int) -> str:
-    job = job_with(store, rows([row]))
-    return job.prepare()
+    return job_with(store, rows([row])).prepare()
 
 
 def test_prepared_jobs_count_by_age_birth_and_decision() -> None:

@@ -480,8 +480,7 @@ def test_gc_beside_helping_takes_only_what_the_fence_has_settled(store: MemorySt
         rival(store)
     young, kept = publish(store, 11, key=KEY), open_head(store).version
     policy = Policy(grace_s=0, keep_for_s=0)
-    plan = gc_engine.plan(session(store), policy)
-    assert object_names.intent_name(dead) in plan["name"].to_pylist()
+    assert object_names.intent_name(dead) in gc_engine.plan(session(store), policy)["name"].to_pylist()
     born = object_names.parse_job_id(young).birth
     put_version(store, open_head(store), fence=born, expired=born)
     gc_engine.run(session(store), msgspec.structs.replace(policy, grace_s=3600, keep_for_s=3600))

@@ -85,7 +85,7 @@ def eq(name: str, value: Any) -> Compare:
         (And(args=()), ({},)),
         (Or(args=()), ()),
     ],
-)  # fmt: skip
+)
 def test_what_a_condition_has_read(predicate: Predicate, read: tuple[Any, ...]) -> None:
     assert partitions_of(predicate, SCHEMA, (1, 2, 4, 5, 6, 7, 8, 9)) == read
 

@@ -155,8 +155,8 @@ UTC_HERE = Session(is_utc=True)
 SPARKS = json.loads(sql_results.ANSWERS.read_text("utf-8"))
 
 
-def value_of(text: str, rows: pa.Table, schema: Schema = sql_results.SCHEMA, session: Session = UTC_HERE) -> pa.ChunkedArray:
-    made = compile_value(text, columns_of(schema), session)
+def value_of(text: str, rows: pa.Table, schema: Schema = sql_results.SCHEMA) -> pa.ChunkedArray:
+    made = compile_value(text, columns_of(schema), UTC_HERE)
     values = evaluated(rows, {"v": made.expression}).column("v")
     assert values.type == arrow_type(made.type)
     return values

@@ -17,8 +17,7 @@ OTHER = "00000000000000b2"
 
 
 def decoded(document: Any) -> Snapshot:
-    name = object_names.version_name(document["version"])
-    return codec.decode_snapshot(codec.compress(golden.to_json(document)), name=name)
+    return codec.decode_snapshot(codec.compress(golden.to_json(document)), name=object_names.version_name(document["version"]))
 
 
 def member() -> Any:

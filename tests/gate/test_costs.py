@@ -14,10 +14,7 @@ from manifestcommit.store import register_scheme
 from manifestcommit.store.local import LocalStore
 from manifestcommit.testing.faults import CountingStore
 
-LATE = {
-    "sqlglot",
-    *(f"manifestcommit.{each}" for each in ("gate.rows", "gate.constraints", "quarantine", "staging", "checks")),
-}
+LATE = {"sqlglot", *(f"manifestcommit.{each}" for each in ("gate.rows", "gate.constraints", "quarantine", "staging", "checks"))}
 
 
 def rows(*ids: int) -> pa.Table:

@@ -131,10 +131,7 @@ def test_all_methods_show_the_part_that_was_read(lake: tuple[mc.Table, mc.Table]
 OWN: dict[str, tuple[Callable[[mc.Transaction], object], list[tuple[str, int]]]] = {
     "nothing": (lambda tx: None, [("mo", 1), ("tu", 2)]),
     "append": (WRITES["append"], [("mo", 1), ("tu", 2), ("tu", 5)]),
-    "overwrite": (
-        lambda tx: (tx["silver"].overwrite({"day": "mo"}), tx["silver"].write(rows(("mo", 8)))),
-        [("mo", 8), ("tu", 2)],
-    ),
+    "overwrite": (lambda tx: (tx["silver"].overwrite({"day": "mo"}), tx["silver"].write(rows(("mo", 8)))), [("mo", 8), ("tu", 2)]),
     "delete": (WRITES["delete"], [("mo", 1)]),
     "update": (WRITES["update"], [("mo", 1), ("tu", 9)]),
     "merge": (lambda tx: tx.rows("silver").merge(rows(("tu", 4), ("we", 5)), on="day"), [("mo", 1), ("tu", 4), ("we", 5)]),

@@ -87,7 +87,7 @@ CASES = [
     Case(f"d = {MOST}", pc.field("d") == MOST, pl.col("d") == MOST, {4}),
     Case("moment < timestamp '0002-01-01 00:00:00+00:00'", pc.field("moment") < EARLY, pl.col("moment") < EARLY, {0, 2, 4}),
     Case("moment >= timestamp '9999-12-31 00:00:00+00:00'", pc.field("moment") >= LAST, pl.col("moment") >= LAST, {1, 3, 5, 7}),
-]  # fmt: skip
+]
 
 
 def foreign_file(rows: pa.Table = ROWS) -> bytes:

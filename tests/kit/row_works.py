@@ -172,7 +172,7 @@ def before_its_create(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -
     assert acted, "the change created no version"
 
 
-def check_race(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Path, spark: Any = None) -> None:
+def check_race(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Path) -> None:
     """One that is tried once loses by a rule and leaves the winner's rows, or both are there, in this order. [CF16] [CF7] [RC1]"""
     make(path)
     mc.Table(path).set_properties({"write.row-change-tries": "1"})
@@ -181,12 +181,12 @@ def check_race(monkeypatch: pytest.MonkeyPatch, work: str, winner: str, path: Pa
     with before_its_create(monkeypatch, lambda: theirs.commit(path)):
         if loses:
             with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule in theirs.rules):
-                run(work, path, spark)
+                run(work, path)
         else:
-            run(work, path, spark)
+            run(work, path)
     raced = theirs.after(OLD)
     assert found(path) == sorted(raced if loses else WORKS[work].after(raced))
-    run(work, path, spark)  # what the error says helps
+    run(work, path)  # what the error says helps
     assert found(path) == sorted(WORKS[work].after(raced)) and mc.Table(path).verify(deep=True).is_sound
 
 

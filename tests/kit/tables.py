@@ -99,9 +99,9 @@ def write(
     return job.outcome
 
 
-def job_with(store: Store, data: pa.Table, *, key: str | None = None, fingerprint: str | None = None, **options: Any) -> Job:
+def job_with(store: Store, data: pa.Table, *, key: str | None = None, **options: Any) -> Job:
     """A job that has written these rows."""
-    job = begin(store, key, fingerprint)
+    job = begin(store, key)
     job.write(data, **options)
     return job
 

@@ -507,8 +507,7 @@ def test_each_refused_path_is_found(path: str) -> None:
 def test_a_path_that_stands_in_two_rising_runs_is_found() -> None:
     """Long columns are told by their order: each partition's paths rise. [OB4] [OB5]"""
     runs = [[f"p={p}/{n:04d}" for n in range(200)] for p in (10, 9, 1)]
-    column = pa.chunked_array([list(itertools.chain(*runs))])
-    assert manifest_table._are_unique(column, [])
+    assert manifest_table._are_unique(pa.chunked_array([list(itertools.chain(*runs))]), [])
     assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], *runs[1][:100], "p=10/0107"]]), [])
     assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], "p=10/0199", *runs[1]]]), [])
 
@@ -584,5 +583,4 @@ def test_two_readers_of_one_cache_do_not_mistake_one_reference_for_another() -> 
 
 def test_a_reader_travels_to_other_processes(tmp_path: Path) -> None:
     """Spark pickles what plans a read or a write, with all that hangs on it. [SP4]"""
-    reader = ManifestReader(open_store(str(tmp_path)))
-    assert isinstance(pickle.loads(pickle.dumps(reader)), ManifestReader)
+    assert isinstance(pickle.loads(pickle.dumps(ManifestReader(open_store(str(tmp_path))))), ManifestReader)

@@ -24,7 +24,7 @@ def chain(times: list[int], *, expired: int = 1) -> tuple[MemoryStore, Head]:
     job = object_names.job_id(1, table_id, secrets.token_bytes(16))
     first = create(
         table_id=table_id, job=job, commit_id="c", schema=NO_COLUMNS, partition_by=(), properties={}, now_us=times[0], writer="w"
-    )  # fmt: skip
+    )
     data = codec.encode_snapshot(first)
     store.put(object_names.marker_name(table_id), table_id.encode())
     store.put(object_names.version_name(1), data)

@@ -1,5 +1,7 @@
 """Finding the head and older versions. What gc and stalled writers do to them: tests/faults/test_stalled.py. [RD1]-[RD5] [OB3] [OB4]"""
 
+import time
+
 import pytest
 from tests.kit.tables import memory, put_version, read_ids, rows, write, write_each
 
@@ -23,11 +25,7 @@ def test_the_head_is_the_highest_version(store: MemoryStore) -> None:
     head = open_head(store)
     assert head.version == 7
     assert head.digest == codec.digest(store.get(object_names.version_name(7)))
-    assert (
-        list_above(store, 0).versions == [1, 2, 3, 4, 5, 6, 7]
-        and list_above(store, 5).versions == [5, 6, 7]
-        and list_above(store, 8).versions == []
-    )
+    assert [list_above(store, start).versions for start in (0, 5, 8)] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7], []]
     newest = newest_above(store, 3)
     assert newest is not None and newest.version == 7 and newest_above(store, 8) is None
 
@@ -114,3 +112,21 @@ def test_a_store_that_fails_is_no_missing_table(store: MemoryStore) -> None:
         with pytest.raises(StoreError):
             write(FaultStore(store, {number: "refused"}), rows([9]))
     assert read_ids(store) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_request_beside_one_that_fails_has_ended_when_the_call_does(store: MemoryStore) -> None:
+    """[RD1]"""
+    ended: list[FaultCall] = []
+
+    def fail(call: FaultCall) -> None:
+        if call.kind == "list":
+            time.sleep(0.2)
+            ended.append(call)
+        elif call.name.startswith(object_names.VERSIONS):
+            raise StoreError(call.name)
+
+    calls = FaultStore(store, on_call=fail)
+    calls.is_remote = True
+    with pytest.raises(StoreError):
+        open_head(calls)
+    assert ended

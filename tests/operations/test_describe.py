@@ -277,12 +277,7 @@ def test_a_rewind_loses_where_the_source_moved_away_and_back_within_one_version(
     assert rewind(session(store), "texts", "a", reason="x").dropped_keys == ("away", "back", "first")
 
 
-@pytest.mark.parametrize("ranges", [
-    [("a", "b é%"), ("b é%", "a")],
-    [("a", "a")],
-    [(30, 30)],
-    [(30, 30), (30, 30)],
-])  # fmt: skip
+@pytest.mark.parametrize("ranges", [[("a", "b é%"), ("b é%", "a")], [("a", "a")], [(30, 30)], [(30, 30), (30, 30)]])
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_rewind_drops_the_key_of_a_job_that_left_the_watermark_where_it_was(
     store: MemoryStore, ranges: list[tuple[Any, Any]], behind: bool

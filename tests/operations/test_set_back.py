@@ -200,8 +200,7 @@ def test_a_rollback_sets_back_each_source_that_only_one_of_the_two_versions_know
     assert head.set_back[SOURCE] == made and SOURCE in head.origins
     with pytest.raises(mc.errors.CommitConflictError, check=lambda error: error.rule == "source_was_set_back"):
         job.commit()
-    start = positions(store).get(SOURCE)
-    assert open_job(store, 12, None, start, 9).commit().kind == "committed"
+    assert open_job(store, 12, None, positions(store).get(SOURCE), 9).commit().kind == "committed"
     assert read_ids(store) == ([1, 9, 12] if only == "the target has its position" else [1, 12])
     check_table(store)
 

@@ -62,9 +62,9 @@ def snapshots(store: Store) -> list[Snapshot]:
     return [each.snapshot for each in found if each is not None]
 
 
-def version_at(store: Store, moment: int, *, now: int | None = None) -> int:
-    """The version that was the newest at that moment, as a reader says whose clock shows `now`."""
-    there: Any = Elsewhere(store, now if now is not None else NOW + 10 * HOUR)
+def version_at(store: Store, moment: int) -> int:
+    """The version that was the newest at that moment, as a reader says whose clock is ten hours ahead."""
+    there: Any = Elsewhere(store, NOW + 10 * HOUR)
     return choose_version(there, open_head(store), version=None, as_of=to_datetime(moment), tag=None) or open_head(store).version
 
 

@@ -44,8 +44,7 @@ def fate(home: Snapshot) -> str:
 
 
 def told(version: int, attempt: str = ATTEMPT) -> Snapshot:
-    record = JointRecord(version=version, attempt=attempt, root=golden.HERE)
-    return msgspec.structs.replace(HOME, joint={golden.TABLE_ID: record})
+    return msgspec.structs.replace(HOME, joint={golden.TABLE_ID: JointRecord(version=version, attempt=attempt, root=golden.HERE)})
 
 
 def test_the_home_says_that_a_member_is_committed() -> None:

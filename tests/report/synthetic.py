@@ -36,12 +36,10 @@ def commit(version: int, **members: Any) -> Commit:
     return Commit(**{"job": "v1-x", "commit_id": "v1-x", **given, **members})
 
 
-def data_of(
-    newest: Snapshot, *, versions: int, files: int = 1_000, partitions: int = 50, text: str = "", last: int | None = None
-) -> ReportData:
+def data_of(newest: Snapshot, *, versions: int, files: int = 1_000, partitions: int = 50, text: str = "") -> ReportData:
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
-    history = HistoryView(newest, last or versions, f"memory://{text or 'lake/flights'}")
-    for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
+    history = HistoryView(newest, versions, f"memory://{text or 'lake/flights'}")
+    for version in range(newest.version, max(0, newest.version - versions), -1):
         older = head(version, newest.schema)
         if text:
             hostile = commit(version, key=text, reason=text, operation=text if version % 2 else "append", job=text)

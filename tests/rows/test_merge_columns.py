@@ -21,8 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    found = mc.Table(path).to_arrow().select(list(columns)).to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=str)
+    return sorted((tuple(row.values()) for row in mc.Table(path).to_arrow().select(list(columns)).to_pylist()), key=str)
 
 
 NEW = pa.table({"id": pa.array([1, 3], pa.int64()), "v": [10, 2**40], "s": [{"a": 5, "b": "x"}, {"a": 6, "b": None}], "extra": ["e", "f"]})

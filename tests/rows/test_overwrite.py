@@ -40,8 +40,7 @@ def test_the_data_replaces_exactly_the_rows_that_match(base: Any, tmp_path: Path
         table.overwrite_where(source, condition)
     assert content(table) == shown(data)
     outcome = table.overwrite_where(inside, condition)
-    whole = pa.concat_tables([stays, inside], promote_options="default")
-    assert content(table) == shown(whole)
+    assert content(table) == shown(pa.concat_tables([stays, inside], promote_options="default"))
     assert (outcome.rows_deleted, outcome.rows_inserted, outcome.rows_updated) == (len(data) - len(stays), len(inside), 0)
     assert outcome.executor == "arrow" and table.history(1)[0]["operation"] == "overwrite"
     assert table.verify(deep=True).is_sound

@@ -18,7 +18,7 @@ import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.format.snapshot import Snapshot, Summary, Totals
 from manifestcommit.job import Job
-from manifestcommit.log.version_chain import open_head, read_version
+from manifestcommit.log.version_chain import open_head
 from manifestcommit.operations.verify import verify
 from manifestcommit.runtime.environment import Limits
 from manifestcommit.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
@@ -51,9 +51,8 @@ class Retrying(CountingStore):
     retries = 0
 
 
-def summary_of(store: Store, version: int | None = None) -> Summary:
-    head = open_head(store)
-    return (head if version is None else read_version(store, head, version)).snapshot.commits[-1].summary
+def summary_of(store: Store) -> Summary:
+    return open_head(store).snapshot.commits[-1].summary
 
 
 def begin(store: Store, **options: Any) -> Job:

@@ -28,13 +28,12 @@ from manifestcommit.testing.scheduler import Actor, Choices
 Again = Callable[[Mapping[str, int]], Run]
 
 
-def shrink(found: Run, again: Again, *, tries: int = 600) -> Run:
-    """The smallest run found that breaks the same rule. again: repeats a run with given choices; tries: how many runs it may take.
+def shrink(found: Run, again: Again) -> Run:
+    """The smallest run found that breaks the same rule. again: repeats a run with given choices, 600 times at most.
 
     Every choice has a name of its own, and is 0, the plain one, if none is given: so any subset of them is a run, too.
     """
-    left = tries
-    best = found
+    left, best = 600, found
 
     def holds(given: Mapping[str, int]) -> bool:
         nonlocal best, left

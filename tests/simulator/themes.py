@@ -106,8 +106,7 @@ def _collect(choices: Choices, plan: str) -> Deed:
 
 def _keep_keys(choices: Choices, plan: str, keep: int | None = None) -> Deed:
     keep = choices.pick(f"keep {plan}", 3) if keep is None else keep
-    policy = Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0)
-    return _gc(choices, plan, policy)
+    return _gc(choices, plan, Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0))
 
 
 def _gc(choices: Choices, plan: str, policy: Policy) -> Deed:

@@ -269,8 +269,7 @@ class Worker:
 
         def once(running: Running) -> Outcome:
             nonlocal outcome
-            outcome = self._change_rows(running, edit)
-            return outcome
+            return self._change_rows(running, edit)
 
         for _ in range(_ROW_TRIES):
             outcome = None

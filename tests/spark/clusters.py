@@ -216,7 +216,7 @@ class Driver:
         """The lines that hold the text, as soon as there are any."""
         return list(wait_for(lambda: [line for line in self.lines() if text in line], what=f"{text!r} in the driver's log"))
 
-    def reaches(self, trap: Path, *, seconds: float = 120.0) -> dict[str, int]:
+    def reaches(self, trap: Path) -> dict[str, int]:
         """Waits until the running function stepped into the trap; fails at once, and says why, where it ended without."""
         pids = trap.with_name(trap.name + ".pids")
 
@@ -226,7 +226,7 @@ class Driver:
             return pids.exists()
 
         try:
-            wait_for(there, seconds=seconds, what=f"{trap.name} to be reached")
+            wait_for(there, seconds=120.0, what=f"{trap.name} to be reached")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()}") from None
         return sprung(trap)

@@ -19,9 +19,9 @@ def feed(source: Path, *numbers: int, rows: int = 10, **extra: Any) -> None:
         os.rename(arriving, source / f"{number:05d}.json")  # whole at once: a query may be looking
 
 
-def read_input(spark: Any, source: str, *, per_batch: int = 1, schema: str = SCHEMA) -> Any:
-    """The input as a stream, so many files a batch."""
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).json(source)
+def read_input(spark: Any, source: str, *, schema: str = SCHEMA) -> Any:
+    """The input as a stream, one file a batch."""
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(source)
 
 
 def start(frame: Any, path: str, checkpoint: str, *, mode: str = "append", trigger: dict[str, Any] | None = None, **options: Any) -> Any:

@@ -48,8 +48,7 @@ def document(name: str) -> Any:
 
 
 def decode(name: str) -> Snapshot:
-    version = object_names.version_name(document(name)["version"])
-    return codec.decode_snapshot(stored(name), name=version)
+    return codec.decode_snapshot(stored(name), name=object_names.version_name(document(name)["version"]))
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------------------

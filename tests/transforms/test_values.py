@@ -6,23 +6,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    MonthTransform,
-    TruncateTransform,
-    YearTransform,
-)
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-)
+from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, MonthTransform, TruncateTransform, YearTransform
+from pyiceberg.types import BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
 
 from manifestcommit.errors import UsageError
 from manifestcommit.format import transforms

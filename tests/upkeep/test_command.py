@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.operations.upkeep_properties import STEPS
+from manifestcommit.operations.upkeep_properties import RETENTION, STEPS, retention_value
+from manifestcommit.protocol.retention import Policy
 
 
 def fill(path: Path, files: int = 8) -> mc.Table:
@@ -89,3 +91,25 @@ def test_gc_asks_where_it_is_to_keep_less_than_the_table_says(
     table.set_properties({"mine": "1", **kept})
     assert main(["gc", table.url, *asked]) == (2 if asks else 0)
     assert not asks or "confirm it with --yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "file", ["manifestcommit/cli/maintain_table.py", "manifestcommit/cli/erase.py", "manifestcommit/table/functions.py"]
+)
+def test_what_is_said_of_the_defaults_of_gc_is_so(file: str) -> None:
+    """`Policy` has them. [UK1] [GC1]"""
+    text = (Path(mc.__file__).parents[1] / file).read_text("utf-8")
+    said = re.findall(r"(gc\.[\w-]+)`?,\s+or (?:else )?\"?([\d,]+[a-z]?)", text)
+    assert {name for name, _ in said} == ({"gc.grace"} if file.endswith("erase.py") else {*RETENTION})
+    for name, value in said:
+        assert retention_value(name, value.replace(",", "")) == getattr(Policy(), RETENTION[name]), name
+
+
+def test_the_page_of_properties_says_the_defaults_of_gc() -> None:
+    """[UK1]"""
+    page = (Path(mc.__file__).parents[1] / "docs/reference/properties.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`gc\..*?) \|.*\| (.*?) \|$", page, re.MULTILINE)
+    said = {name.strip("`"): value.strip("`") for each in rows for name, value in zip(*(half.split(", ") for half in each), strict=True)}
+    assert {name: retention_value(name, value) for name, value in said.items()} == {
+        name: getattr(Policy(), member) for name, member in RETENTION.items()
+    }

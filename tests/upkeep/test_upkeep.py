@@ -383,8 +383,7 @@ def test_a_table_that_is_given_twice_is_kept_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"max_time": "1"}, {"max_bytes": 0}, {"dry_run": 1}, {"progress": 1}, {"metadata": 1}, {"message": 1}, {"storage_options": 1}],
+    "wrong", [{"max_time": "1"}, {"max_bytes": 0}, {"dry_run": 1}, {"progress": 1}, {"metadata": 1}, {"message": 1}, {"storage_options": 1}]
 )
 def test_wrong_arguments_are_refused_before_anything_is_read(tmp_path: Path, wrong: dict[str, Any]) -> None:
     """[SE3]"""

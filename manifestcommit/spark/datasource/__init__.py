@@ -565,8 +565,7 @@ class TableWriter(features.DataSourceArrowWriter):
 def _refuse_dynamic_session() -> None:
     """Spark turns a session's dynamic partition overwrite into an overwrite of everything; only
     tasks see the setting. [SP5]"""
-    mode = task_context().getLocalProperty(_SESSION_OVERWRITE_MODE)
-    if (mode or "").lower() == "dynamic":
+    if (task_context().getLocalProperty(_SESSION_OVERWRITE_MODE) or "").lower() == "dynamic":
         raise UsageError(
             f"the session's {_SESSION_OVERWRITE_MODE} is dynamic, but this write would replace "
             'the whole table; nothing was committed. Say which is meant: option("overwrite", '

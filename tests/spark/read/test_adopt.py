@@ -139,9 +139,7 @@ def test_folder_values_are_typed_as_spark_types_them(spark, tmp_path: Path) -> N
     spark_types = {f.name: f.dataType.simpleString() for f in spark.read.parquet(str(tmp_path / "t")).schema}
     mc.Table(tmp_path / "t").adopt()
     df = mc.read_committed(tmp_path / "t", spark=spark)
-    assert {f.name: f.dataType.simpleString() for f in df.schema} == {
-        **spark_types, "f": "string", "zero": "string", "at": "timestamp_ntz",
-    }  # fmt: skip
+    assert {f.name: f.dataType.simpleString() for f in df.schema} == {**spark_types, "f": "string", "zero": "string", "at": "timestamp_ntz"}
     first = rows_of(df)[0]
     assert first["d"] == Decimal("9" * 20) and first["i"] == 7 and first["at"] == dt.datetime(2013, 1, 1, 0, 30) and first["m"] == "2013-01"
 

@@ -158,8 +158,7 @@ def test_storage_options_are_refused_before_anything_is_written(spark, root: str
 
 # --- what comes back from tasks --------------------------------------------------------------------------------------------
 def message(task: int, *paths: str) -> TaskMessage:
-    entries = tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in paths)
-    return packed(TaskWritten(task=task, entries=entries))
+    return packed(TaskWritten(task=task, entries=tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in paths)))
 
 
 def plan() -> WritePlan:

@@ -48,7 +48,7 @@ def test_one_job_writes_both_tables_in_one_commit_once(spark: SparkSession, path
     for time in range(2):
         outcome = mc.write(
             frame(spark), path, key="k", on_violation="quarantine", watermarks={"s": (0, 1000)}, message="a day", max_violations=0.5
-        )  # fmt: skip
+        )
         assert outcome.already_committed == bool(time) and outcome.version == 2
         jobs.append(outcome.job_id)
     assert numbers(path) == GOOD and numbers(f"{path}.refused") == BAD

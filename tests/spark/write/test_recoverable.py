@@ -57,9 +57,8 @@ class Run:
         command = [sys.executable, "-m", "tests.spark.recoverable_job", root, str(self.folder), str(tasks), *second]
         env = {**environment(scratch, hooks=False), "PYTHONDONTWRITEBYTECODE": ""}
         self.process = subprocess.Popen(
-            command, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self.log, start_new_session=True, text=True,
-        )  # fmt: skip
+            command, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, start_new_session=True, text=True
+        )
 
     def result(self) -> dict[str, Any]:
         out, _ = self.process.communicate(timeout=120)
