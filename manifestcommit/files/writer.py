@@ -933,7 +933,7 @@ class RowBuffer:
             pa.chunked_array([values_of(pa.concat_arrays(table.column(name).chunks))])
             for name, _, values_of in self._columns
         ]
-        codes = group_numbers(sources, table.num_rows).indices
+        codes = group_numbers(sources, table.num_rows)
         order = pc.sort_indices(codes)
         ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
         starts = [0, *ends[:-1]]
