@@ -105,8 +105,8 @@ def float_stats(table: pa.Table, leaves: Sequence[Leaf]) -> dict[int, FloatStats
                 column = pc.struct_field(column, list(leaf.path[1:]))
             is_nan = pc.is_nan(column)
             nans = pc.sum(is_nan, min_count=0).as_py()
-            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column).as_py()
-            stats[leaf.id] = FloatStats(column.null_count, nans, ends["min"], ends["max"])
+            ends = pc.min_max(pc.if_else(is_nan, None, column) if nans else column).values()
+            stats[leaf.id] = FloatStats(column.null_count, nans, *(end.as_py() for end in ends))
     return stats
 
 

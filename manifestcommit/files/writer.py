@@ -99,6 +99,8 @@ _WRITER_OPTIONS: dict[str, Any] = {
     # with it
     "store_decimal_as_integer": True,
 }
+_TINY_BYTES = 64  # of a column: zstd and an index take half of the file's time, and save nothing
+_TINY_OPTIONS = {"compression": "none", "compression_level": None, "write_page_index": False}
 _MIN_ROW_GROUP_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 # Older ones write the same files without Bloom filters. [DF11]
@@ -184,8 +186,7 @@ def bounds_columns_of(snapshot: Snapshot) -> int:
 def bloom_columns_of(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
     """The field ids of columns that get Bloom filters; dropped columns are ignored. [DF11]"""
     names = bloom_names(properties.get(BLOOM_COLUMNS, ""))
-    named = (field for field in schema.fields if field.name in names)
-    return tuple(field.id for field in named if takes_bloom_filter(field))
+    return tuple(f.id for f in schema.fields if f.name in names and takes_bloom_filter(f))
 
 
 def bloom_names(text: str) -> list[str]:
@@ -215,7 +216,6 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
         # while it is at work, nothing else may use the files: `wait` or `end` comes first
         self._encoding = BackgroundWorker(int(in_background))
         self._check = gate().RowChecks(plan, store.url) if plan.constraints else None
-        self._sources = plan.sources
         most = min(ROW_GROUP_BYTES, plan.target_file_size)
         self._row_group_bytes = max(most, _MIN_ROW_GROUP_BYTES)
         self._buffer = RowBuffer(_partition_sources(plan), row_group_bytes=self._row_group_bytes)
@@ -252,10 +252,7 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
                     self._write_groups(values, table)
                     self._encoding.do(self._files.finish, values)
                 self._encoding.wait()
-                entries, sources = self._files.finish_all(), self._sources
-                if sources:
-                    replace = msgspec.structs.replace
-                    entries = tuple(replace(entry, sources=sources) for entry in entries)
+                entries = self._files.finish_all()
                 self._check_rows(sum(entry.rows for entry in entries))
                 self._entries = entries
             except BaseException:
@@ -278,7 +275,8 @@ class DataFileWriter(contextlib.AbstractContextManager["DataFileWriter"]):
 
     def _write_groups(self, values: Partition, table: pa.Table) -> None:
         for group in row_groups(table, self._row_group_bytes):
-            self._encoding.do(self._files.write, values, group)
+            floats = float_stats(group, self._files.leaves)  # a thread that encodes has more to do
+            self._encoding.do(self._files.write, values, group, floats)
 
     def _check_open(self, what: str) -> None:
         if self._given_up or self._entries is not None:
@@ -344,7 +342,7 @@ class _FileSet:
         self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._columns = columns = parquet_columns(schema)
-        self._leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)
+        self.leaves = tracked_leaves(plan.schema, columns, plan.bounds_columns)
         names = Counter(column.name for column in columns)
         # Statistics omit NaN, and both pyarrow and Spark skip row groups by them: a filter would
         # lose the rows with NaN. `a.b` may also be the name of a member.
@@ -367,11 +365,11 @@ class _FileSet:
     def open_partitions(self) -> frozenset[Partition]:
         return frozenset(self._open)
 
-    def write(self, values: Partition, group: pa.Table) -> None:
+    def write(self, values: Partition, group: pa.Table, floats: dict[int, FloatStats]) -> None:
         """Append a row group to the partition's open file, or to a new one."""
         file = self._open.get(values) or self._create(values, group)
         self._open.move_to_end(values)
-        file.write(group)
+        file.write(group, floats)
         if file.bytes + file.last_group_bytes // 2 >= self._plan.target_file_size:
             self.finish(values)
 
@@ -430,8 +428,7 @@ class _FileSet:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         path, options = self._choose(values, group)
-        job, schema, leaves = self._plan.job, self._schema, self._leaves
-        file = _DataFile(self._store, path, values, job, schema, leaves, options)
+        file = _DataFile(self._store, path, values, self._plan, self._schema, self.leaves, options)
         self._open[values] = file
         return file
 
@@ -451,6 +448,8 @@ class _FileSet:
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
         options = _WRITER_OPTIONS | {"use_dictionary": self._dictionaries[size]}
         options["write_statistics"] = self._ordered
+        if group.num_rows < _FEW_ROWS and group.nbytes < _TINY_BYTES * group.num_columns:
+            options |= _TINY_OPTIONS
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms
         return path, options
@@ -464,12 +463,12 @@ class _DataFile:
         store: Store,
         path: str,
         values: Partition,
-        job: str,
+        plan: WritePlan,
         schema: pa.Schema,
         leaves: list[Leaf],
         options: Mapping[str, Any],
     ) -> None:
-        self._path, self._values, self._job, self._leaves = path, values, job, leaves
+        self._path, self._values, self._plan, self._leaves = path, values, plan, leaves
         self._name = f"{store.url}/{path}"
         self._rows = 0
         self._floats: list[dict[int, FloatStats]] = []
@@ -487,7 +486,7 @@ class _DataFile:
         """Those that are written, or wait in memory."""
         return int(self._pieces.tell())
 
-    def write(self, group: pa.Table) -> None:
+    def write(self, group: pa.Table, floats: dict[int, FloatStats]) -> None:
         """Append exactly one row group."""
         before = self.bytes
         try:
@@ -495,7 +494,7 @@ class _DataFile:
         except pa.ArrowException as error:
             text = f"{self._name} could not be written: {error}. Nothing is committed."
             raise ManifestCommitError(text) from error
-        self._floats.append(float_stats(group, self._leaves))
+        self._floats.append(floats)
         self._rows += group.num_rows
         self.last_group_bytes = self.bytes - before
 
@@ -520,8 +519,9 @@ class _DataFile:
             rows=self._rows,
             bytes=self._sink.bytes,
             digest=self._sink.digest,
-            job=self._job,
+            job=self._plan.job,
             columns=self._stats,
+            sources=self._plan.sources,
         )
 
     def discard(self) -> None:
@@ -917,7 +917,7 @@ class RowBuffer:
             pa.chunked_array([values_of(pa.concat_arrays(table.column(name).chunks))])
             for name, _, values_of in self._columns
         ]
-        codes = group_numbers(sources, table.num_rows).indices
+        codes = group_numbers(sources, table.num_rows)
         order = pc.sort_indices(codes)
         ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
         starts = [0, *ends[:-1]]

@@ -543,16 +543,16 @@ def _refusal(
     )
 
 
-def group_numbers(columns: Iterable[pa.ChunkedArray], rows: int) -> pa.DictionaryArray:
+def group_numbers(columns: Iterable[pa.ChunkedArray], rows: int) -> pa.Array:
     """For each row the number of its group, from 0: equal rows, null and null too, are one."""
-    code = pa.repeat(pa.scalar(0, pa.int64()), rows)
-    groups = code.dictionary_encode()
+    groups = None
     for column in columns:
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        code = pc.add(pc.multiply(code, len(coded.dictionary)), coded.indices.cast(pa.int64()))
-        groups = code.dictionary_encode()
-        code = groups.indices.cast(pa.int64())
-    return groups
+        if groups is not None:
+            code = pc.multiply(groups.cast(pa.int64()), len(coded.dictionary))
+            coded = pc.add(code, coded.indices.cast(pa.int64())).dictionary_encode()
+        groups = coded.indices
+    return pa.repeat(pa.scalar(0, pa.int32()), rows) if groups is None else groups
 
 
 # Single values: of partitions, and bounds of columns. [SC7]

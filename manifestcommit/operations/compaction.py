@@ -140,7 +140,7 @@ class SmallFiles:
         newest = self._snapshot.version
         added = pc.max_element_wise(pc.min_element_wise(table.column("added"), newest), 0)
         ages = pc.divide(added.combine_chunks(), newest // _AGES + 1)
-        groups = group_numbers(table.select(self._by).columns, table.num_rows).indices
+        groups = group_numbers(table.select(self._by).columns, table.num_rows)
         few = table.take(pc.index_in(pc.unique(groups), groups))
         wires = [
             values.from_array(few.column(name), kind)

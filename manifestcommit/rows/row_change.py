@@ -461,7 +461,7 @@ def _latest(rows: pa.Table, key: Sequence[tuple[str, bool]], by: str) -> pa.Tabl
     if not rows.num_rows:
         return rows
     keys = [rows.column(name) for name, _ in key]
-    groups, last = group_numbers(keys, rows.num_rows).indices, rows.column(by).combine_chunks()
+    groups, last = group_numbers(keys, rows.num_rows), rows.column(by).combine_chunks()
     places = pc.rank(last, "ascending", tiebreaker="min")
     places = pc.if_else(last.is_null(), pa.scalar(0, places.type), places)
     found = pa.table({"group": groups, "place": places}).group_by("group")
@@ -708,10 +708,10 @@ def batches_of(
         return
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     is_large = size_of(entry) > _PACK_BYTES  # others are decoded beside it
-    columns_held = list(file.schema_arrow)  # pyarrow makes it anew each time
-    types = {column.name: column.type for column in columns_held}
+    there = file.schema_arrow  # pyarrow makes it anew each time
+    types = dict(zip(there.names, there.types, strict=True))
     is_same = all(types.get(column.name) == column.type for column in wanted.stored)
-    if not is_same or len(types) < len(columns_held):
+    if not is_same or len(types) < len(there):
         # a column is younger than the file, or has another type by now
         from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
@@ -720,8 +720,7 @@ def batches_of(
         return
     chosen = wanted.stored.names
     for batch in file.iter_batches(rows, columns=chosen, use_threads=is_large):
-        columns = [batch.column(name) for name in chosen]
-        yield pa.RecordBatch.from_arrays(columns, schema=wanted.shown)
+        yield pa.RecordBatch.from_arrays(list(map(batch.column, chosen)), schema=wanted.shown)
 
 
 def _parts(ctx: TableContext, entry: pa.Table, *, together: bool = False) -> Iterator[bytes]:

@@ -213,7 +213,7 @@ def _by_partition(change: RowChange, selecting: Selecting, entries: pa.Table) ->
     known = {(name,) for name in fields.values()}
     if not is_understood(wanted.predicate) or not predicate_columns(wanted.predicate) <= known:
         return None
-    groups = group_numbers(entries.select(list(fields)).columns, entries.num_rows).indices
+    groups = group_numbers(entries.select(list(fields)).columns, entries.num_rows)
     distinct = pc.unique(groups)
     partitions = entries.select(list(fields)).take(pc.index_in(distinct, groups))
     partitions = partitions.rename_columns(list(fields.values()))
