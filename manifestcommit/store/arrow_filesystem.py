@@ -37,9 +37,6 @@ class RangedInput(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         if base + offset < 0:
@@ -138,8 +135,7 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no typ
         except FileNotFoundError:
             raise missing_file(self.store.url, name) from None
 
-    def open_input_stream(self, path: str) -> Any:
-        return self.open_input_file(path)
+    open_input_stream = open_input_file
 
     def get_file_info(self, paths: list[str]) -> list[Any]:
         return [self._info(path) for path in paths]

@@ -45,10 +45,7 @@ _SIGNED = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type"),
     *("date", "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
 )
-_FOUND = {
-    *("account_key", "account_name", "connection_string", "sas_token"),
-    *("client_id", "client_secret", "tenant_id"),
-}
+_FOUND = "account_key account_name connection_string sas_token client_id client_secret tenant_id"
 _WHOLE = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
 
 
@@ -63,7 +60,7 @@ class Account:
         read_s = float(given.pop("read_timeout", None) or READ_S)
         found = {
             name: given.pop(name, None) or os.environ.get(f"AZURE_STORAGE_{name.upper()}")
-            for name in _FOUND
+            for name in _FOUND.split()
         }
         anon, credential = given.pop("anon", None), given.pop("credential", None)
         if anon is None:

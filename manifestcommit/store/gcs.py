@@ -91,23 +91,21 @@ class Account:
 
 
 def _given_credentials(token: Any, scopes: list[str]) -> Any:
-    import google.auth
-    from google.auth.compute_engine import Credentials as OfMachines
+    import google.auth.compute_engine
+    import google.oauth2.credentials
+    import google.oauth2.service_account
     from google.auth.credentials import Credentials
-    from google.oauth2.credentials import Credentials as OfUsers
-    from google.oauth2.service_account import Credentials as OfServices
 
     # google-auth has no types for its functions
-    load: Any = google.auth.load_credentials_from_dict
-    machines: Any = OfMachines
-    services: Any = OfServices
-    users: Any = OfUsers
+    auth: Any = google.auth
+    users: Any = google.oauth2.credentials.Credentials
+    services: Any = google.oauth2.service_account.Credentials
     if isinstance(token, Credentials) or token == "anon":
         return None if token == "anon" else token
     if token == "google_default":
-        return google.auth.default(scopes=scopes)[0]
+        return auth.default(scopes=scopes)[0]
     if token == "cloud":
-        return machines()
+        return auth.compute_engine.Credentials()
     if token in ("browser", "cache"):
         raise UsageError(
             f"token={token!r} is not supported; log in by `gcloud auth application-default login` "
@@ -124,7 +122,7 @@ def _given_credentials(token: Any, scopes: list[str]) -> Any:
         return services.from_service_account_info(token, scopes=scopes)
     if "refresh_token" in token:
         return users.from_authorized_user_info(token)
-    return load(token, scopes=scopes)[0]
+    return auth.load_credentials_from_dict(token, scopes=scopes)[0]
 
 
 def _found_credentials(scopes: list[str], *, is_google: bool) -> tuple[Any, str | None]:
@@ -189,10 +187,10 @@ class GcsStore(ObjectStore):
     def _place(self, prefix: str = "") -> str:
         """Where the bucket's objects are: not kept, since the endpoint may have a password."""
         endpoint = self.connection().client.endpoint
-        return f"{endpoint}{prefix}/storage/v1/b/{_quoted(self._bucket)}/o"
+        return f"{endpoint}{prefix}/storage/v1/b/{quote(self._bucket, safe='')}/o"
 
     def located(self, request: Request) -> Request:
-        place = request.place or f"{self._place()}/{_quoted(request.key)}"
+        place = request.place or f"{self._place()}/{quote(request.key, safe='')}"
         return request._replace(place=place)
 
     def write(self, key: str, data: bytes, *, is_create: bool = False) -> None:
@@ -211,12 +209,9 @@ class GcsStore(ObjectStore):
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         query = {"prefix": prefix, "fields": _LISTED}
-        if delimiter:
-            query["delimiter"] = delimiter
-        if start_from > prefix:
-            query["startOffset"] = start_from
-        if mark:
-            query["pageToken"] = mark
+        query |= {"delimiter": delimiter} if delimiter else {}
+        query |= {"startOffset": start_from} if start_from > prefix else {}
+        query |= {"pageToken": mark} if mark else {}
         return self.ask_for(Request("GET", prefix, query, place=self._place()), _page)
 
     # A resumable upload is invisible before its last byte; Google removes an unfinished one after
@@ -300,7 +295,3 @@ def _info(item: Mapping[str, str]) -> ObjectInfo:
         modified=datetime.fromisoformat(item["timeCreated"]).timestamp(),
         etag=item.get("generation", ""),  # its etag changes with metadata, too
     )
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="")

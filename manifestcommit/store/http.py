@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache
 from http.client import HTTPException, HTTPResponse
+from io import BufferedReader, RawIOBase
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -23,9 +26,9 @@ from ..errors import UsageError
 CONNECT_S = 5.0
 READ_S = 20.0  # without a byte, in either direction
 REQUEST_S = 300.0  # all of a request and its response
-_KEPT = 64  # connections to one host
+_KEPT = 256  # hosts, and connections to each; urllib3 warns of more threads than that
 _PIECE = 1024 * 1024
-_PORTS = {"http": 80, "https": 443}
+_until: ContextVar[float] = ContextVar("until")  # when the time of this request is over
 
 
 class Answer(NamedTuple):
@@ -74,7 +77,7 @@ class HttpClient:
 
         quiet("urllib3")
         self._way = way
-        self._lost = (OSError, HTTPException, theirs.HTTPError)
+        self._lost = (OSError, theirs.HTTPError)
         self._late = (TimeoutError, theirs.ReadTimeoutError)
         self._pools: dict[str, Any] = {}
 
@@ -88,21 +91,33 @@ class HttpClient:
     ) -> Answer:
         """The whole response; NoAnswerError or NotMadeError. url: encoded; into: takes the body if
         that has its length."""
-        until = time.monotonic() + REQUEST_S
+        _until.set(time.monotonic() + REQUEST_S)
         scheme, _, rest = url.partition("://")
         place = f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
-        sent = {"Host": host_of(place), "Accept-Encoding": "identity", **headers}
+        try:
+            sent = {"Host": host_of(place), "Accept-Encoding": "identity", **headers}
+            # a line break would begin another header, or another request
+            if re.search(b"[\r\n]", "".join(sent.values()).encode("latin-1")):
+                raise ValueError
+            pools = self._pools.get(scheme) or self._pools.setdefault(scheme, self._to(scheme))
+        except (LookupError, TypeError, ValueError):  # whose text may hold a password
+            text = "a header, a timeout, or the address of a store or a proxy is malformed"
+            raise NotMadeError(text) from None
         if body or method in ("PUT", "POST"):
             sent["Content-Length"] = str(len(body))
-        _check(sent)
-        pools = self._pools.get(scheme) or self._pools.setdefault(scheme, self._to(scheme))
-        options = {"retries": False, "preload_content": False}  # nor are redirects followed then
         try:
             response = pools.urlopen(
-                method, url, headers=sent, body=_pieces(body, until) or None, **options
+                method,
+                url,
+                headers=sent,
+                body=_pieces(body) or None,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,  # lengths, ranges and digests are of what is stored
             )
             try:
-                data = _read(response, until, into)
+                data = _read(response, into)
             except BaseException:
                 response.close()
                 raise
@@ -122,7 +137,7 @@ class HttpClient:
 
         way = self._way
         timeout = urllib3.Timeout(connect=way.connect_s, read=way.read_s)
-        more: dict[str, Any] = {"maxsize": _KEPT, "timeout": timeout}
+        more: dict[str, Any] = {"num_pools": _KEPT, "maxsize": _KEPT, "timeout": timeout}
         if scheme == "https":
             more["ssl_context"] = _context(way)
         if proxy := way.proxies.get(scheme):
@@ -144,13 +159,44 @@ class _NotConnectedError(Exception):
     """There was no connection, a proxy's tunnel and the handshake of TLS included."""
 
 
+class _Timely(RawIOBase):
+    """What a connection receives, until the request's time is over: a server that drips would
+    start the time of a read again with each byte."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self.has_ended = source, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        _check_time()
+        count: int | None = self._source.raw.readinto(buffer)
+        self.has_ended = count == 0
+        return count
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()
+
+
 class _Response(HTTPResponse):
-    """urllib3 takes a head that is cut off in a name for whole, and logs its URL."""
+    """Its head is whole, of the request's end, and says where the body ends."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fp = BufferedReader(_Timely(self.fp))
 
     def begin(self) -> None:
         super().begin()
-        if self.headers.get_payload():
-            raise HTTPException("a line in the head of the response is no header")
+        is_cut = self.fp.raw.has_ended  # type: ignore[attr-defined]  # of _Timely
+        if is_cut or (self.headers.get_payload() and not self.headers.is_multipart()):
+            raise HTTPException("the head is cut off, or has a line that is no header")
+        if self.status < 200:
+            raise HTTPException("another response follows")  # and would be the next request's
+        if self.length is None and not self.chunked and self.status < 300:
+            raise HTTPException("the response has no length")
+        self.headers.defects.clear()  # urllib3 would log them, with the URL
 
 
 def _kind(pool: Any, read_s: float) -> Any:
@@ -165,6 +211,12 @@ def _kind(pool: Any, read_s: float) -> Any:
             except Exception as error:
                 raise _NotConnectedError from error
             self.sock.settimeout(read_s)  # of each piece that is sent
+            self.is_verified = True  # as far as the caller wants it: urllib3 would warn
+
+        def request(self, *args: Any, **options: Any) -> None:
+            if self.sock is not None:
+                self.timeout = read_s  # as above: urllib3 has set that of a connect
+            super().request(*args, **options)
 
     return type("Pool", (pool,), {"ConnectionCls": Connection})
 
@@ -182,39 +234,30 @@ def _context(way: Way) -> ssl.SSLContext:
     return context
 
 
-def _check(headers: Mapping[str, str]) -> None:
-    """A line break would begin another header, or another request."""
-    for value in headers.values():
-        if "\n" in value or "\r" in value or (not value.isascii() and max(value) > "\xff"):
-            raise NotMadeError("a header has a line break, or a character beyond Latin-1")
-
-
-def _pieces(body: bytes, until: float) -> bytes | Iterator[memoryview]:
+def _pieces(body: bytes) -> bytes | Iterator[memoryview]:
     """The body, a large one in pieces, each of which has the whole time of one."""
     if len(body) <= _PIECE:
         return body
 
     def pieces() -> Iterator[memoryview]:
         for start in range(0, len(body), _PIECE):
-            _check_time(until)
+            _check_time()
             yield memoryview(body)[start : start + _PIECE]
 
     return pieces()
 
 
-def _check_time(until: float) -> None:
-    if time.monotonic() > until:
+def _check_time() -> None:
+    if time.monotonic() > _until.get():
         raise TimeoutError
 
 
-def _read(response: Any, until: float, into: memoryview | None) -> Any:
+def _read(response: Any, into: memoryview | None) -> Any:
     """The body, as bytes, or in `into`; an error if it is not whole. Where there is neither a
     length nor chunks, it is what came until the connection ended, whether that was its end or not.
     """
     pieces: list[bytes] = []
     at, left = 0, response.length_remaining
-    if left is None and not response.chunked and response.status < 300:
-        raise HTTPException("the response has no length")
     fits = response.status in (200, 206) and into and left == len(into)
     while piece := response.read1(_PIECE):
         if fits:
@@ -222,7 +265,6 @@ def _read(response: Any, until: float, into: memoryview | None) -> Any:
             at += len(piece)
         else:
             pieces.append(piece)
-        _check_time(until)
     if fits:
         return into
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -239,9 +281,11 @@ def quiet(name: str) -> None:
 @cache
 def host_of(url: str) -> str:
     """As the header Host has it."""
-    parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return host if parts.port in (None, _PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+    from urllib3.util import parse_url
+
+    parts = parse_url(url)
+    is_usual = parts.port == {"http": 80, "https": 443}[parts.scheme or ""]
+    return str(parts.host if is_usual else parts.netloc)
 
 
 def from_environment(url: str) -> dict[str, str]:

@@ -40,18 +40,12 @@ def replace(source: str, target: str) -> None:
     more than everything else in a small put."""
     if (
         _rename is not None
-        and _is_file(target)
+        and os.path.isfile(target)
+        and not os.path.islink(target)
         and _rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), _EXCHANGE) == 0
     ):
         return
     os.replace(source, target)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
 
 
 _TEMPORARY = ".mc-tmp-"

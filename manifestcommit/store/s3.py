@@ -15,7 +15,6 @@ import inspect
 import os
 import re
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -69,11 +68,7 @@ _OF_ONE_REQUEST = re.compile(
     r"|x-amz-checksum-(?!algorithm).*"
 )
 _SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=[^,]+/\d{8}/([^/,]+)/s3/aws4_request, ")
-_CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
-    "CRC32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
-    "SHA1": lambda data: hashlib.sha1(data, usedforsecurity=False).digest(),
-    "SHA256": lambda data: hashlib.sha256(data).digest(),
-}
+_CHECKSUMS = ("CRC32", "SHA1", "SHA256")  # that botocore can make without another package
 
 
 class _Pattern(NamedTuple):
@@ -112,7 +107,12 @@ class Account:
             raise UsageError(text)
         if given.pop("requester_pays", False):
             self._more["RequestPayer"] = "requester"
-        self._made_of = _client_arguments(given)
+        # s3fs' own names win over client_kwargs
+        self._made_of = {"use_ssl": given.pop("use_ssl", True)}
+        self._made_of |= given.pop("client_kwargs", None) or {}
+        for name, ours in zip((*_SECRETS, "endpoint_url"), _NAMES, strict=True):
+            if value := given.pop(ours, None):
+                self._made_of[name] = value
         if given.pop("anon", False):
             config["signature_version"] = UNSIGNED
             for name in _SECRETS:
@@ -134,6 +134,8 @@ class Account:
     def send(self, request: Request) -> Answer:
         """One request; a second one only if the bucket is in another region of Amazon's, whose
         name comes with the refusal of the first."""
+        from botocore import httpchecksum
+
         with _unsent():
             pattern = self._pattern(request.kind, request.place)
             path = pattern.path
@@ -142,8 +144,8 @@ class Account:
             query = query_of(dict(sorted(request.query.items())))
             sent = {**pattern.headers, **request.headers}
             if pattern.checksum:
-                digest = base64.b64encode(_CHECKSUMS[pattern.checksum](request.body)).decode()
-                sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = digest
+                made = getattr(httpchecksum, f"{pattern.checksum.capitalize()}Checksum")()
+                sent[f"x-amz-checksum-{pattern.checksum.lower()}"] = made.handle(request.body)
             url = f"{pattern.origin}{path}{f'?{query}' if query else ''}"
             if pattern.region:
                 self._sign(pattern.region, pattern.method, url, sent, request.body)
@@ -277,15 +279,6 @@ def _unsent() -> Iterator[None]:
         raise NotMadeError(str(error)) from None
 
 
-def _client_arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """What the client is made of: s3fs' own names win over client_kwargs."""
-    made_of = {"use_ssl": given.pop("use_ssl", True), **(given.pop("client_kwargs", None) or {})}
-    for name, ours in zip((*_SECRETS, "endpoint_url"), _NAMES, strict=True):
-        if value := given.pop(ours, None):
-            made_of[name] = value
-    return made_of
-
-
 class S3Store(ObjectStore):
     """Requests to one bucket of S3. [ST14]"""
 
@@ -348,8 +341,7 @@ class S3Store(ObjectStore):
 
     def page(self, prefix: str, start_from: str, mark: str, delimiter: str = "") -> Page:
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
-        if delimiter:
-            query["delimiter"] = delimiter
+        query |= {"delimiter": delimiter} if delimiter else {}
         if mark:
             query["continuation-token"] = mark
         elif start_from > prefix:

@@ -383,7 +383,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 51_877, "modules": 135, "loaded": 46, "lines of tests": 75_302}
+CEILINGS = {"lines": 51_874, "modules": 135, "loaded": 46, "lines of tests": 75_301}
 WALKS = {
     "append": {"modules": 26, "switches": 149, "depth": 13},
     "read": {"modules": 16, "switches": 54, "depth": 12},
@@ -395,7 +395,7 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_935),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_930),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 672),
     "catalog": (("catalog", "cli.lake"), 2_000),
     "erase": (("table.erasing", "table.holders", "cli.erase"), 951),

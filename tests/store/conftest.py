@@ -15,28 +15,19 @@ KINDS = ("local", "memory", "s3", "azure", "gcs", "seaweedfs")
 QUICK_KINDS = ("local", "memory", "s3")
 
 
-@pytest.fixture(scope="session")
-def s3_root(rgw: Any) -> Place:
-    """A bucket on a real S3 server."""
-    return Place(url=f"s3://{rgw.bucket()}", options=rgw.storage_options)
+def top_of(scheme: str, server: str) -> Any:
+    """A bucket, or a container, on this server."""
+
+    @pytest.fixture(scope="session")
+    def top(request: pytest.FixtureRequest) -> Place:
+        there: Any = request.getfixturevalue(server)
+        return Place(url=f"{scheme}://{there.container() if scheme == 'az' else there.bucket()}", options=there.storage_options)
+
+    return top
 
 
-@pytest.fixture(scope="session")
-def seaweedfs_root(seaweedfs: Any) -> Place:
-    """A bucket on an S3 server that keeps a tree of folders."""
-    return Place(url=f"s3://{seaweedfs.bucket()}", options=seaweedfs.storage_options)
-
-
-@pytest.fixture(scope="session")
-def azure_root(azurite: Any) -> Place:
-    """A container on Azure's emulator."""
-    return Place(url=f"az://{azurite.container()}", options=azurite.storage_options)
-
-
-@pytest.fixture(scope="session")
-def gcs_root(fake_gcs: Any) -> Place:
-    """A bucket on Google's emulator."""
-    return Place(url=f"gs://{fake_gcs.bucket()}", options=fake_gcs.storage_options)
+s3_root, seaweedfs_root = top_of("s3", "rgw"), top_of("s3", "seaweedfs")
+azure_root, gcs_root = top_of("az", "azurite"), top_of("gs", "fake_gcs")
 
 
 def root_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Place:

@@ -49,6 +49,8 @@ class Honest(MemoryStore):
     def __init__(self) -> None:
         super().__init__(f"{secrets.token_hex(8)}/root")
         self.lock = threading.RLock()
+        self.noted: set[str] = set()
+        self.cache: dict[str, bytes] = {}
 
     def there(self, name: str) -> bool:
         return self._path(name) in OBJECTS
@@ -102,8 +104,10 @@ class TellsTheFirstAndKeepsTheLast(Honest):
 
 
 class EmptyBodiesOverwrite(Honest):
+    sizes = range(1)
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        if data:
+        if len(data) not in self.sizes:
             return super().put_if_absent(name, data)
         self.put(name, data)
         return True
@@ -117,22 +121,14 @@ class EmptyBodiesOverwriteInSilence(Honest):
         return created
 
 
-class LargeBodiesOverwrite(Honest):
+class LargeBodiesOverwrite(EmptyBodiesOverwrite):
     """As uploads in parts, which know no condition."""
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        if len(data) <= 65_536:
-            return super().put_if_absent(name, data)
-        self.put(name, data)
-        return True
+    sizes = range(65_537, 10**9)
 
 
-class VeryLargeBodiesOverwrite(Honest):
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        if len(data) <= 5_000_000:
-            return super().put_if_absent(name, data)
-        self.put(name, data)
-        return True
+class VeryLargeBodiesOverwrite(EmptyBodiesOverwrite):
+    sizes = range(5_000_001, 10**9)
 
 
 class EmptyObjectsAreAbsent(Honest):
@@ -207,28 +203,20 @@ class PrefixWithoutItsSlash(Honest):
 class LateGet(Honest):
     """What was created is missing once."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.late: set[str] = set()
-
     def put_if_absent(self, name: str, data: bytes) -> bool:
         created = super().put_if_absent(name, data)
         if created:
-            self.late.add(name)
+            self.noted.add(name)
         return created
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        if name in self.late:
-            self.late.remove(name)
+        if name in self.noted:
+            self.noted.remove(name)
             raise FileNotFoundError(name)
         return super().get(name, start, end)
 
 
 class CachedGet(Honest):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache: dict[str, bytes] = {}
-
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         if name not in self.cache:
             self.cache[name] = super().get(name)
@@ -236,14 +224,10 @@ class CachedGet(Honest):
 
 
 class CachedMiss(Honest):
-    def __init__(self) -> None:
-        super().__init__()
-        self.missed: set[str] = set()
-
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         if not self.there(name):
-            self.missed.add(name)
-        if name in self.missed:
+            self.noted.add(name)
+        if name in self.noted:
             raise FileNotFoundError(name)
         return super().get(name, start, end)
 
@@ -264,17 +248,13 @@ class DeletesNothing(Honest):
 
 
 class KeepsDeletedNamesTaken(Honest):
-    def __init__(self) -> None:
-        super().__init__()
-        self.deleted: set[str] = set()
-
     def delete(self, names: Iterable[str]) -> None:
         wanted = list(names)
-        self.deleted.update(wanted)
+        self.noted.update(wanted)
         super().delete(wanted)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return name not in self.deleted and super().put_if_absent(name, data)
+        return name not in self.noted and super().put_if_absent(name, data)
 
 
 class ComposesNames(Honest):

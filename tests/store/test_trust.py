@@ -123,8 +123,8 @@ def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
 def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever() -> None:
     """The sending of a body is bounded, too. [ST14]"""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint, "config_kwargs": {"read_timeout": 1}})
+        options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
+        store = open_store("s3://b/t", {**options, "config_kwargs": {"read_timeout": 1}})
         with pytest.raises(StoreUnclearError, match="no answer"):
             store.put_if_absent("x", bytes(32 * 1024 * 1024))
 
