@@ -99,8 +99,6 @@ _WRITER_OPTIONS: dict[str, Any] = {
     # with it
     "store_decimal_as_integer": True,
 }
-_TINY_BYTES = 64  # of a column: zstd and an index take half of the file's time, and save nothing
-_TINY_OPTIONS = {"compression": "none", "compression_level": None, "write_page_index": False}
 _MIN_ROW_GROUP_BYTES = 16 * 1024
 _PIECE_BYTES = 256 * 1024
 # Older ones write the same files without Bloom filters. [DF11]
@@ -448,8 +446,6 @@ class _FileSet:
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
         options = _WRITER_OPTIONS | {"use_dictionary": self._dictionaries[size]}
         options["write_statistics"] = self._ordered
-        if group.num_rows < _FEW_ROWS and group.nbytes < _TINY_BYTES * group.num_columns:
-            options |= _TINY_OPTIONS
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms
         return path, options

@@ -564,7 +564,7 @@ class Rules:
         """Count the keys of the source that were found, from any thread."""
         if decided.found is not None:
             found, size = decided.found.drop_null(), len(self.times)
-            times = pc.inverse_permutation(found, max_index=size - 1).is_valid().cast(pa.int64())
+            times = places_of(found, size).is_valid().cast(pa.int64())
             if pc.sum(times).as_py() != len(found):  # some of them more than once
                 every = pa.concat_arrays([_numbered(size), found])
                 times = pc.subtract(pc.value_counts(every).field("counts"), 1)  # as `every` begins
@@ -649,6 +649,12 @@ class Keys(Protocol):
     def find(self, rows: pa.Table) -> pa.Array:
         """For each row the number of the source's row that has its key; null: none has."""
         ...
+
+
+def places_of(numbers: pa.Array, size: int) -> pa.Array:
+    """For each number below `size` the last place that it has, or null."""
+    more = pa.nulls(max(0, size - len(numbers)), numbers.type)
+    return pc.inverse_permutation(pa.concat_arrays([numbers, more])).slice(0, size)
 
 
 def _numbered(rows: int) -> pa.Array:

@@ -49,6 +49,7 @@ from .clauses import (
     inserted,
     mask_of,
     needs_spark,
+    places_of,
     running_session,
     text_of,
     understand,
@@ -245,7 +246,7 @@ def finish(
             "executor": executor,
         }
     kind: Kind | None = None
-    version: int | None = change.head.version
+    version: int | None = change.head.snapshot.version
     if change.hold is not None and not planned:
         change.hold(change)
         kind, version = "pending", None
@@ -570,7 +571,7 @@ class KeyIndex:
         self._places = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())
         self._table: pa.Array | None = None  # code -> row
         if size <= _SPARSE * len(self._given):
-            at = pc.inverse_permutation(self._given, max_index=size - 1)
+            at = places_of(self._given, size)
             self._table = self._places.take(at)
             is_twice = pc.not_equal(self._table.take(self._given), self._places)
             twice = self._given.filter(is_twice)

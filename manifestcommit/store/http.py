@@ -170,7 +170,8 @@ class _Timely(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        _check_time()
+        if time.monotonic() > _until.get():
+            raise TimeoutError
         count: int | None = self._source.raw.readinto(buffer)
         self.has_ended = count == 0
         return count
@@ -241,15 +242,11 @@ def _pieces(body: bytes) -> bytes | Iterator[memoryview]:
 
     def pieces() -> Iterator[memoryview]:
         for start in range(0, len(body), _PIECE):
-            _check_time()
+            if time.monotonic() > _until.get():
+                raise TimeoutError
             yield memoryview(body)[start : start + _PIECE]
 
     return pieces()
-
-
-def _check_time() -> None:
-    if time.monotonic() > _until.get():
-        raise TimeoutError
 
 
 def _read(response: Any, into: memoryview | None) -> Any:
