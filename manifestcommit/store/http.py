@@ -97,7 +97,7 @@ class HttpClient:
         try:
             sent = {"Host": host_of(place), "Accept-Encoding": "identity", **headers}
             # a line break would begin another header, or another request
-            if re.search(b"[\r\n]", "".join(sent.values()).encode("latin-1")):
+            if " " in place or re.search(b"[\r\n]", "".join(sent.values()).encode("latin-1")):
                 raise ValueError
             pools = self._pools.get(scheme) or self._pools.setdefault(scheme, self._to(scheme))
         except (LookupError, TypeError, ValueError):  # whose text may hold a password
