@@ -221,7 +221,7 @@ def test_pages_write_nothing(lake: mc.Lake, server: Server) -> None:
 
 def test_only_the_first_waits_for_what_is_read_again(lake: mc.Lake) -> None:
     """And each sees how old it is. [LK9]"""
-    going, ended = threading.Event(), threading.Event()
+    going, ended, reading = threading.Event(), threading.Event(), threading.Lock()
     ended.set()
     catalog = rest.Catalog(open_store(lake.url), refresh_s=0)
     read = catalog.rows._read
@@ -229,18 +229,19 @@ def test_only_the_first_waits_for_what_is_read_again(lake: mc.Lake) -> None:
     def slow() -> Any:
         for _ in range(6_000):
             going.set()  # again and again: one that the first request began may be waiting here when it is cleared
-            if ended.wait(0.01):
-                return read()
+            with reading:
+                if ended.wait(0.01):
+                    return read()
         raise AssertionError("nobody ended it")
 
     catalog.rows._read = slow
     with served(catalog) as server:
         first = opened(server)
+        with reading:  # none that the first request began is under way
+            ended.clear()
         going.clear()
-        ended.clear()
         lake.create("new", ONE)
-        for _ in range(3):
-            assert opened(server).links == first.links
+        assert all(opened(server).links == first.links for _ in range(3))
         assert going.wait(60)
         ended.set()
         assert any(len(opened(server).links) > len(first.links) for _ in soon())
