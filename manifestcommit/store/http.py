@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property
 from http.client import HTTPException, HTTPResponse
 from io import BufferedReader, RawIOBase
 from typing import Any, NamedTuple
@@ -110,7 +110,7 @@ class HttpClient:
                 method,
                 url,
                 headers=sent,
-                body=_pieces(body) or None,
+                body=_pieces(body) if body else None,
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -139,12 +139,12 @@ class HttpClient:
         timeout = urllib3.Timeout(connect=way.connect_s, read=way.read_s)
         more: dict[str, Any] = {"num_pools": _KEPT, "maxsize": _KEPT, "timeout": timeout}
         if scheme == "https":
-            more["ssl_context"] = _context(way)
+            more["ssl_context"] = self._context
         if proxy := way.proxies.get(scheme):
             address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
             login, _, place = address.netloc.rpartition("@")
             headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
-            more |= {"proxy_headers": headers, "proxy_ssl_context": _context(way)}
+            more |= {"proxy_headers": headers, "proxy_ssl_context": self._context}
             pools: Any = urllib3.ProxyManager(f"{address.scheme}://{place}", **more)
         else:
             pools = urllib3.PoolManager(**more)
@@ -153,6 +153,22 @@ class HttpClient:
             "https": _kind(urllib3.HTTPSConnectionPool, way.read_s),
         }
         return pools
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        way = self._way
+        named = way.verify if isinstance(way.verify, str) else None
+        file, folder = (None, named) if named and os.path.isdir(named) else (named, None)
+        try:
+            context = ssl.create_default_context(capath=folder, cafile=file)
+            if own := way.certificate:
+                context.load_cert_chain(*([own] if isinstance(own, str) else own))
+        except OSError as error:
+            raise NotMadeError(f"a certificate cannot be read: {error}") from None
+        if not way.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
 
 
 class _NotConnectedError(Exception):
@@ -170,8 +186,7 @@ class _Timely(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if time.monotonic() > _until.get():
-            raise TimeoutError
+        _check_time()
         count: int | None = self._source.raw.readinto(buffer)
         self.has_ended = count == 0
         return count
@@ -222,31 +237,16 @@ def _kind(pool: Any, read_s: float) -> Any:
     return type("Pool", (pool,), {"ConnectionCls": Connection})
 
 
-def _context(way: Way) -> ssl.SSLContext:
-    named = way.verify if isinstance(way.verify, str) else None
-    file, folder = (None, named) if named and os.path.isdir(named) else (named, None)
-    context = ssl.create_default_context(capath=folder, cafile=file)
-    if not way.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if way.certificate:
-        pair = [way.certificate] if isinstance(way.certificate, str) else way.certificate
-        context.load_cert_chain(*pair)
-    return context
+def _pieces(body: bytes) -> Iterator[memoryview]:
+    """The body in pieces, each of which has the whole time of one."""
+    for start in range(0, len(body), _PIECE):
+        _check_time()
+        yield memoryview(body)[start : start + _PIECE]
 
 
-def _pieces(body: bytes) -> bytes | Iterator[memoryview]:
-    """The body, a large one in pieces, each of which has the whole time of one."""
-    if len(body) <= _PIECE:
-        return body
-
-    def pieces() -> Iterator[memoryview]:
-        for start in range(0, len(body), _PIECE):
-            if time.monotonic() > _until.get():
-                raise TimeoutError
-            yield memoryview(body)[start : start + _PIECE]
-
-    return pieces()
+def _check_time() -> None:
+    if time.monotonic() > _until.get():
+        raise TimeoutError
 
 
 def _read(response: Any, into: memoryview | None) -> Any:

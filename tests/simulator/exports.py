@@ -39,8 +39,6 @@ THEME = Theme(
 _FOLDER, _LOG = "_iceberg/metadata/", "_delta_log/"
 _HINT = f"{_FOLDER}version-hint.text"
 _FORMATS = ("iceberg", "delta")
-_EXPORTS = 3  # of each exporter
-_ACTOR = 65_002
 
 
 def run_exports(seed: int) -> tuple[Run, ExportReader]:
@@ -48,7 +46,7 @@ def run_exports(seed: int) -> tuple[Run, ExportReader]:
     readers: list[ExportReader] = []
 
     def cast(world: World) -> dict[str, Callable[[Actor], None]]:
-        actor = Actor(world.scheduler, "owner", _ACTOR)
+        actor = Actor(world.scheduler, "owner", 65_002)
         actor.takes_turns = False
         alter.set_properties(TableContext(SimulatedStore(world.space, actor), actor), {"export.formats": ",".join(_FORMATS)})
         readers.append(ExportReader(world.space, world.oracle, world.scheduler.fail))
@@ -64,7 +62,7 @@ def exporter(world: World) -> Callable[[Actor], None]:
 
     def live(actor: Actor) -> None:
         worker = Worker(world, actor)
-        for number in range(_EXPORTS):
+        for number in range(3):
             order = _FORMATS if world.scheduler.choices.pick(f"order {actor.name}.{number}", 2) else _FORMATS[::-1]
             try:
                 head = worker.ctx.open()

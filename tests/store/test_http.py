@@ -241,6 +241,8 @@ def test_a_certificate_of_a_known_authority_is_needed(certificate: tuple[Path, s
     with scripted(OK, OK, None, context=context) as (url, received):
         with pytest.raises(NoAnswerError, match="no connection"):
             HttpClient(Way()).send("PUT", f"{url}/x", {}, b"1")
+        with pytest.raises(NotMadeError, match="a certificate cannot be read"):
+            HttpClient(Way(verify=str(cert.with_name("key")))).send("PUT", f"{url}/x", {}, b"1")
         assert received == []
         assert HttpClient(Way(verify=False)).send("PUT", f"{url.replace('127.0.0.1', 'localhost')}/x", {}, b"1").body == b"data"
         assert HttpClient(Way(verify=str(cert))).send("PUT", f"{url}/x", {}, b"1").body == b"data"
@@ -294,9 +296,9 @@ class NotingServer(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def noting(host: str = "127.0.0.1") -> Iterator[NotingServer]:
-    kind = type("Server", (NotingServer,), {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET})
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    kind = type("Server", (NotingServer,), {"address_family": family, "asked": [], "request_queue_size": 128})  # for a hundred threads
     with kind((host, 0), Notes) as server:
-        server.asked = []
         server.reply = lambda _: (200, {}, b"data")
         server.url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
