@@ -9,7 +9,7 @@ import io
 import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -49,24 +49,38 @@ from .footer_stats import (
     tracked_leaves,
 )
 
-# Chooses the columns of a file that get a dictionary.
+# Chooses how the columns of a file are encoded.
 
 SAMPLE_ROWS = 20_000
 _FEW_ROWS = 16  # a dictionary of so few values is larger than they are
 # Of 20,000 rows drawn from 200,000 or more distinct values, fewer than 5 in 100 repeat a value; a
 # dictionary of that size is too large.
 _MOST_DISTINCT = 0.95
+_INTEGER_DIGITS = 18  # decimals of more are bytes
 
 
-def dictionary_columns(group: pa.Table, columns: Sequence[ParquetColumn]) -> list[str]:
-    """Those of the Parquet columns that get a dictionary, in a file of row groups like this: of few
-    rows none, of others all but those with hardly a repeated value, in a sample of 20,000."""
+def encodings(
+    group: pa.Table, columns: Sequence[ParquetColumn], whole: Collection[str]
+) -> dict[str, Any]:
+    """How files of groups like this are encoded, as options of pyarrow's writer: with a dictionary
+    but for columns with hardly a repeated value, in a sample of 20,000; of these, whole numbers by
+    their differences. [DF12] whole: their names, which no other column has."""
     if group.num_rows < _FEW_ROWS:
-        return []
+        return {"use_dictionary": []}
     step = max(1, group.num_rows // SAMPLE_ROWS)
     rows = pc.multiply(pc.indices_nonzero(pa.repeat(True, SAMPLE_ROWS)), step) if step > 1 else None
     distinct = {name for name in group.column_names if _is_distinct(group.column(name), rows)}
-    return [column.name for column in columns if column.path[0] not in distinct]
+    return {
+        "use_dictionary": [column.name for column in columns if column.path[0] not in distinct],
+        "column_encoding": dict.fromkeys(distinct.intersection(whole), "DELTA_BINARY_PACKED"),
+    }
+
+
+def _is_whole(type: pa.DataType) -> bool:
+    """Whether Parquet stores the values as integers of 32 or 64 bits."""
+    kinds = pa.types
+    is_short = kinds.is_decimal(type) and type.precision <= _INTEGER_DIGITS
+    return bool(is_short or kinds.is_integer(type) or kinds.is_temporal(type))
 
 
 def _is_distinct(column: pa.ChunkedArray, rows: pa.Array | None) -> bool:
@@ -351,8 +365,10 @@ class _FileSet:
         # share an encoding.
         chosen = [each.file_name for each in plan.schema.fields if each.id in plan.bloom_columns]
         self._blooms = [name for name in chosen if names[name] == 1]
-        # about how many rows -> the columns with a dictionary, of the first file with so many
-        self._dictionaries: dict[int, list[str]] = {}
+        whole = [column.name for column in columns if _is_whole(column.type)]
+        self._whole = [name for name in whole if names[name] == 1]
+        # about how many rows -> how columns are encoded, by the first file with so many
+        self._encodings: dict[int, dict[str, Any]] = {}
         self._open: OrderedDict[Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
@@ -439,12 +455,12 @@ class _FileSet:
         check_path(path)
         self._count += 1
         size = group.num_rows.bit_length()
-        if size not in self._dictionaries:
-            self._dictionaries[size] = dictionary_columns(group, self._columns)
+        if size not in self._encodings:
+            self._encodings[size] = encodings(group, self._columns, self._whole)
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        options = _WRITER_OPTIONS | {"use_dictionary": self._dictionaries[size]}
+        options = _WRITER_OPTIONS | self._encodings[size]
         options["write_statistics"] = self._ordered
         if blooms and WRITES_BLOOM_FILTERS:
             options["bloom_filter_options"] = blooms

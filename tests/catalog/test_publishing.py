@@ -18,6 +18,7 @@ import pytest
 from tests.catalog.conftest import ICEBERG
 from tests.export.clients import duck
 from tests.kit.sizes import rest_thorough
+from tests.kit.web import answering
 
 import manifestcommit as mc
 from manifestcommit.catalog import publishing
@@ -53,14 +54,8 @@ def read_by_get(store: Store) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Plain)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture(params=rest_thorough(["plain", "rgw"], "plain"))

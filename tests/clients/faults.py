@@ -35,6 +35,7 @@ FAULTS: Mapping[str, Mapping[str, Fault]] = {
     "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file|404 Not Found", _SPACES)},
     "Polars scan_delta": {
         **dict.fromkeys(("renamed", "dropped and added again", "compacted", "adopted and renamed"), _MAPPING),
+        **{f"where {each}": _MAPPING for each in ("part IS NULL", "part = 7", "part < 8", "old_part = 10", "old_part <> 10")},
         **dict.fromkeys(("partitions of text", "partitions of instants", "partitions of local times", "hostile names", "adopted"), _NAMES),
         "path with spaces": Fault("No such file|not found", _SPACES),
     },

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Kind, Rule, to
+from tests.kit.web import answering
 
 READ_S = 0.3  # the read timeout of clients that are left without an answer
 PATIENT_S = 30.0  # that of all others, on whatever machine
@@ -64,12 +65,8 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    with Upstream() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with answering(Upstream()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

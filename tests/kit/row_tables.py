@@ -67,6 +67,16 @@ def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Ta
     return table, data
 
 
+def with_repeated_keys(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Table, pa.Table, pa.Table]:
+    """A table that has some keys twice, its rows, and a source to be merged, of which some keys are null."""
+    table, data = copy(base, name, to)
+    twice, source = rows(10).slice(0, 4), changed([1, 2, 11, 13, 16, 41, 42, None, None])
+    if name == "plain":
+        twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
+    mc.write(twice, table.url)
+    return table, pa.concat_tables([data, twice]), source
+
+
 CONDITIONS = [
     "id = 3 OR id = 13", "NOT (id IN (1, 2, NULL))", "id IN (1, 2, 25, NULL)", "x > 1", "NOT (x <= 0)", "text = 'it''s'", "text LIKE 'é%'",
     "dec >= 0.15 AND text IS NOT NULL", "day IS NULL AND id < 25", "day = 'k=v#x?' OR text = ''", "day IN ('a b%20', '')",

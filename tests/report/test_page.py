@@ -7,7 +7,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pytest
 from tests.catalog.browser import browser
 from tests.kit.tables import table_with
+from tests.kit.web import answering
 from tests.report.pages import Page
 from tests.report.synthetic import data_of, head, schema_of
 from tests.servers.fixtures import SKIPPED
@@ -304,15 +304,8 @@ def served(html: str) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Pages)) as server:
         yield f"http://127.0.0.1:{server.server_port}/", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.thorough

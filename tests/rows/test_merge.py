@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.row_tables import MERGES, changed, content, copy, merged, rows, shown
+from tests.kit.row_tables import MERGES, changed, content, copy, merged, shown, with_repeated_keys
 
 import manifestcommit as mc
 from manifestcommit.filter.predicate import MergeKeys
@@ -31,13 +31,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     """Keys that are null, that the table has twice, that move to another partition, that no row has. [RC3] [RC1]"""
     monkeypatch.setattr(find, "_FEW_KEYS", few)
     monkeypatch.setattr(rewrite, "_BATCH_ROWS", 3)
-    table, data = copy(base, name, tmp_path)
-    twice = rows(10).slice(0, 4)
-    source = changed([1, 2, 11, 13, 16, 41, 42, None, None])
-    if name == "plain":
-        twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
-    mc.write(twice, table.url)
-    data = pa.concat_tables([data, twice])
+    table, data, source = with_repeated_keys(base, name, tmp_path)
     with tuned(Tuning() if few else Tuning(read_once_bytes=0)):  # by two looks, or one
         outcome = table.merge(source, on, when_matched=matched, when_not_matched=unmatched)
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)

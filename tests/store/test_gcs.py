@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
+from tests.kit.web import answering
 from tests.store.places import names
 from tests.store.test_http import Notes
 
@@ -136,12 +137,8 @@ class Answers(Notes):
 
 @pytest.fixture
 def google() -> Iterator[StandIn]:
-    with StandIn() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with answering(StandIn()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

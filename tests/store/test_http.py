@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.web import answering
 from tests.servers.servers import free_port
 from tests.sources.kafka_front import front
 from tests.store.places import Place, names, sent
@@ -298,16 +299,10 @@ class NotingServer(ThreadingHTTPServer):
 def noting(host: str = "127.0.0.1") -> Iterator[NotingServer]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     kind = type("Server", (NotingServer,), {"address_family": family, "asked": [], "request_queue_size": 128})  # for a hundred threads
-    with kind((host, 0), Notes) as server:
+    with answering(kind((host, 0), Notes)) as server:
         server.reply = lambda _: (200, {}, b"data")
         server.url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+        yield server
 
 
 @pytest.fixture

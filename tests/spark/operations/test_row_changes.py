@@ -21,8 +21,8 @@ from tests.kit.row_tables import (
     ids,
     merged,
     merged_by_clauses,
-    rows,
     shown,
+    with_repeated_keys,
 )
 from tests.kit.sizes import rest_thorough, some
 
@@ -279,13 +279,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     spark: Any, base: Any, tmp_path: Path, name: str, on: list[str], matched: str | None, unmatched: str | None
 ) -> None:
     """Keys that are null, that the table has twice, that move to another partition, that no row has. [RC3] [RC1]"""
-    table, data = copy(base, name, tmp_path)
-    twice = rows(10).slice(0, 4)
-    source = changed([1, 2, 11, 13, 16, 41, 42, None, None])
-    if name == "plain":
-        twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
-    mc.write(twice, table.url)
-    data = pa.concat_tables([data, twice])
+    table, data, source = with_repeated_keys(base, name, tmp_path)
     given = frame_of(spark, source) if matched == "update" else source
     outcome = table.merge(given, on, when_matched=matched, when_not_matched=unmatched, spark=spark)  # type: ignore[arg-type]
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from tests.export.kinds import whole_numbers
 from tests.kit.sizes import rest_thorough
 from tests.spark.settings import setting
 
@@ -146,6 +147,18 @@ def test_pyarrow_reads_the_values(table: str) -> None:
         assert set(map(repr, rows[2].values())) == {"None"}
         assert rows[1]["char"].rstrip() == "ab"
         assert rows[1]["variant"].keys() == {"value", "metadata"}
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_spark_reads_whole_numbers_from_their_differences(spark, tmp_path: Path, vectorized: str) -> None:
+    """[DF12] Extremes of every type, by both of its readers, as it reads the plain numbers."""
+    mc.write(whole_numbers(), tmp_path / "t")
+    pq.write_table(whole_numbers(), tmp_path / "plain.parquet", use_dictionary=False)
+    with setting(spark, "spark.sql.parquet.enableVectorizedReader", vectorized):
+        found = mc.read_committed(str(tmp_path / "t"), spark=spark)
+        plain = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(tmp_path / "plain.parquet"))
+        assert found.count() == 200 and not found.exceptAll(plain).count() and not plain.exceptAll(found).count()
 
 
 @pytest.mark.versions
