@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 
@@ -179,8 +180,7 @@ def test_a_pandas_index_without_a_name_is_dropped_and_a_named_one_is_a_column(tm
 )
 def test_an_instant_keeps_its_moment_whatever_its_zone_and_unit(tmp_path: Path, given: pa.Array, wanted: str) -> None:
     """[SC2]"""
-    mc.write(pa.table({"at": given}), tmp_path / "t")
-    dataset = mc.Table(tmp_path / "t").dataset()
+    dataset = table_with(pa.table({"at": given}), tmp_path / "t").dataset()
     assert dataset.schema.field("at").type == pa.timestamp("us", "UTC")
     assert dataset.to_table()["at"].to_pylist() == [dt.datetime.fromisoformat(wanted).replace(tzinfo=dt.UTC)]
 
@@ -229,8 +229,7 @@ def test_hostile_partition_values_stay_apart_and_come_back(tmp_path: Path, reade
     """Null, the empty text, text that looks like null's folder, escapes, slashes: each is its own partition. [PT2] [DF4]"""
     values = [*HOSTILE, None]
     table = pa.table({"id": range(len(values)), "p q=%/": values, "n": [None if i % 2 else i for i in range(len(values))]})
-    mc.write(table, tmp_path / "t e%41=ü", partition_by=["p q=%/", "n"])
-    found = mc.Table(tmp_path / "t e%41=ü")
+    found = table_with(table, tmp_path / "t e%41=ü", partition_by=["p q=%/", "n"])
     assert rows_of(READERS[reader](found.dataset())) == rows_of(table)
     files = found.files()
     assert sorted(files["p q=%/"].to_pylist(), key=str) == sorted(values, key=str)
@@ -240,16 +239,14 @@ def test_hostile_partition_values_stay_apart_and_come_back(tmp_path: Path, reade
 
 def test_a_partition_column_called_like_one_of_the_listing_keeps_both(tmp_path: Path) -> None:
     """`files` shows a partition column named rows or path beside its own. [PT2]"""
-    mc.write(pa.table({"path": ["x"], "rows": [7], "v": [1]}), tmp_path / "t", partition_by=["path", "rows"])
-    row = mc.Table(tmp_path / "t").files().to_pylist()[0]
+    row = table_with(pa.table({"path": ["x"], "rows": [7], "v": [1]}), tmp_path / "t", partition_by=["path", "rows"]).files().to_pylist()[0]
     assert (row["partition.path"], row["partition.rows"], row["rows"]) == ("x", 7, 1)
     assert row["path"].endswith(".parquet")
 
 
 def test_data_files_are_plain_parquet(tmp_path: Path) -> None:
     """Readable without this library, one by one, partition columns included. [CP3] [DF4]"""
-    mc.write(pa.table({"p": ["x", "y"], "v": [1, 2]}), tmp_path / "t", partition_by="p")
-    paths = mc.Table(tmp_path / "t").files()["path"].to_pylist()
+    paths = table_with(pa.table({"p": ["x", "y"], "v": [1, 2]}), tmp_path / "t", partition_by="p").files()["path"].to_pylist()
     found = [pq.ParquetFile(tmp_path / "t" / path).read().to_pylist() for path in paths]
     assert sorted(itertools.chain(*found), key=str) == [{"p": "x", "v": 1}, {"p": "y", "v": 2}]
 

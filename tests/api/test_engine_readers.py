@@ -238,8 +238,7 @@ def test_only_own_files_are_read_by_the_engines(tmp_path: Path) -> None:
 def test_a_version_stays_what_it_is_and_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     """[RD2] [RD42]"""
     path = str(tmp_path)
-    mc.write(day(), path)
-    table, connection = mc.Table(path), connected()
+    table, connection = table_with(day(), path), connected()
     relation, frame = table.duckdb(connection), table.to_polars()
     before = rows(relation)
     mc.write(day(["other"]), path, mode="overwrite")

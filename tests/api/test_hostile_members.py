@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets
+from tests.kit.tables import head_of
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
@@ -28,11 +29,6 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     for turn in range(3):
         mc.write(ROWS, store.url, watermarks={"s:0": (turn * 10 or None, turn * 10 + 10)})
     return store
-
-
-def head_of(store: MemoryStore) -> tuple[str, dict[str, Any]]:
-    name = max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name))
-    return name, msgspec.json.decode(codec.decompress(store.get(name), name=name))
 
 
 def change_head(store: MemoryStore, change: Callable[[dict[str, Any]], object]) -> str:

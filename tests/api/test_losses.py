@@ -57,11 +57,10 @@ def test_a_files_bounds_are_true_without_float_statistics_in_its_footer(tmp_path
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_a_file_of_a_job_that_may_still_commit_is_not_added(tmp_path: Path, spilled: bool, set_budgets: SetBudgets) -> None:
+def test_a_file_of_a_job_that_may_still_commit_is_not_added(root: Path, spilled: bool, set_budgets: SetBudgets) -> None:
     """Both would list it: its rows twice, or a snapshot that no one can read. [CF10] [AF1] [IV6]"""
     if spilled:
         set_budgets(inline_entry_bytes=0)
-    root = tmp_path / "t"
     mc.write(pa.table({"x": [0]}), root)
     under_way = mc.begin(root)
     under_way.write(pa.table({"x": [1]}))

@@ -103,19 +103,18 @@ def test_the_page_has_the_table_of_exit_codes() -> None:
 
 
 # --- short job ids -----------------------------------------------------------------------------------------------------------
-def test_a_short_job_id_is_taken_where_it_means_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_job_id_is_taken_where_it_means_one_job(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[CM10]"""
-    root = str(tmp_path / "t")
-    first = mc.write(pa.table({"a": [1]}), root).job_id
-    with mc.begin(root) as job:
+    first = mc.write(pa.table({"a": [1]}), path).job_id
+    with mc.begin(path) as job:
         job.write(pa.table({"a": [2]}))
         second = job.prepare()
-    assert main(["jobs", root]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith(short_job(second))
-    assert main(["history", root]) == 0 and short_job(first) in capsys.readouterr().out
-    assert main(["resolve", root, short_job(first)]) == 0 and capsys.readouterr().out == "committed at version 2\n"
-    assert main(["resolve", root, short_job(second).upper()]) == 1 and capsys.readouterr().out == "pending\n"
-    assert main(["commit", root, second[-32:-28]]) == 0 and capsys.readouterr().out == "committed at version 3\n"
-    assert main(["abort", root, second[-32:-20]]) == 1 and capsys.readouterr().out == "committed at version 3\n"
+    assert main(["jobs", path]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith(short_job(second))
+    assert main(["history", path]) == 0 and short_job(first) in capsys.readouterr().out
+    assert main(["resolve", path, short_job(first)]) == 0 and capsys.readouterr().out == "committed at version 2\n"
+    assert main(["resolve", path, short_job(second).upper()]) == 1 and capsys.readouterr().out == "pending\n"
+    assert main(["commit", path, second[-32:-28]]) == 0 and capsys.readouterr().out == "committed at version 3\n"
+    assert main(["abort", path, second[-32:-20]]) == 1 and capsys.readouterr().out == "committed at version 3\n"
 
 
 @pytest.mark.parametrize("given", ["0000", "abc", "zzzz", "v1", "0" * 33, ""])

@@ -1,7 +1,7 @@
 """Tables of one store in memory, and joint commits over them that stop anywhere; tables on a disk."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,20 +128,6 @@ def aborted_attempt(lake: Lake, parts: Sequence[TablePart]) -> str:
     attempt = attempt_of(lake.pending(1))
     abort_attempt(lake.at(lake.urls[0]), attempt)
     return attempt
-
-
-def objects_of(url: str) -> dict[str, bytes]:
-    """A backup of all that a table has in the store."""
-    store = open_store(url)
-    return {info.name: store.get(info.name) for info in store.list("")}
-
-
-def put_back(url: str, objects: Mapping[str, bytes]) -> None:
-    """The table as its backup has it; without an object: gone."""
-    store = open_store(url)
-    store.delete([info.name for info in store.list("")])
-    for name, data in objects.items():
-        store.put(name, data)
 
 
 def tables_on_disk(folder: Path) -> list[str]:

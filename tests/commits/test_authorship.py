@@ -47,9 +47,8 @@ def test_a_commit_says_who_made_it_and_what_for(tmp_path: Path, monkeypatch: pyt
     assert described["message"] == "first\nload" and described["author"]["user"] == "ann"
 
 
-def test_another_process_that_commits_a_prepared_job_adds_nothing_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_that_commits_a_prepared_job_adds_nothing_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where the job says nothing of itself. [OB15] [AB3]"""
-    root = tmp_path / "t"
     mc.write(ROWS, root)
     as_other(monkeypatch, user="ann")
     job = mc.begin(root, message="by ann", metadata={"run": "1"})

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.kit.tables import put_version, session
+from tests.kit.tables import put_version, session, table_with
 
 import manifestcommit as mc
 from manifestcommit.commits.prepared_job import below
@@ -142,8 +142,7 @@ def test_a_version_at_the_fence_is_compared(root: str) -> None:
 
 def test_what_later_commits_can_make_right_is_refused_by_the_commit_only(root: str) -> None:
     """A gap of a source may close while the job runs. [CF17] [WM2]"""
-    mc.write(rows(3, day="other"), root, watermarks={"s é": (0, 5)})
-    data = mc.Table(root).dataset().to_table(filter=pc.field("day") == DAY)
+    data = table_with(rows(3, day="other"), root, watermarks={"s é": (0, 5)}).dataset().to_table(filter=pc.field("day") == DAY)
     mc.Table(root).set_properties({"owner": "us"})
     job = mc.begin(root)
     job.overwrite({"day": DAY})
@@ -254,8 +253,7 @@ def test_a_recoverable_append_that_has_read_the_table_is_a_new_job_after_its_con
 def test_marks_of_other_tables_and_copies_are_passed_over(root: str, tmp_path: Any) -> None:
     """[CF17]"""
     other = str(tmp_path / "other")
-    mc.write(rows(5), other, partition_by="day")
-    data = mc.Table(other).dataset().to_table()
+    data = table_with(rows(5), other, partition_by="day").dataset().to_table()
     append(root, 3)
     assert mc.write(data, root, mode="overwrite").committed and ids(root) == [5]
     mine, url = "a" * 16, "file:///a"

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
+from tests.kit.tables import objects_of, put_back
 from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit, create_table
@@ -318,18 +319,14 @@ def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer(lake: La
     """[MT6]"""
     stopped(lake.parts(), DECIDED)
     home = open_store(lake.urls[0])
-    kept = {info.name: home.get(info.name) for info in home.list("")}
-    home.delete(list(kept))
+    kept = objects_of(home)
+    put_back(home)
     with pytest.raises(StoreError, match="there is no table there; what became of it is not known"):
         lake.head(1)
-    other = Lake(2)
-    for info in open_store(other.urls[1]).list(""):
-        home.put(info.name, open_store(other.urls[1]).get(info.name))
+    put_back(home, objects_of(open_store(Lake(2).urls[1])))
     with pytest.raises(StoreError, match="another table is there"):
         lake.head(1)
-    home.delete([info.name for info in home.list("")])
-    for name, data in kept.items():
-        home.put(name, data)
+    put_back(home, kept)
     assert lake.moved() == [1, 1]
 
 

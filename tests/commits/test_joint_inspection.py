@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commits.tables import DAY, DECIDED, Lake, aborted_attempt, append, objects_of, put_back, sound, stopped
+from tests.commits.tables import DAY, DECIDED, Lake, aborted_attempt, append, sound, stopped
+from tests.kit.tables import objects_of, put_back
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -19,6 +20,7 @@ from manifestcommit.operations.verify import verify
 from manifestcommit.report.data import read_report
 from manifestcommit.store import open_store
 from manifestcommit.store.local import MemoryStore
+from manifestcommit.transactions import PreparedTransaction
 
 
 @pytest.fixture
@@ -46,10 +48,7 @@ def test_what_never_took_part_shows_no_column_of_it(written: list[str], capsys: 
 
 
 def test_the_report_names_the_other_tables_of_commits_and_jobs(written: list[str]) -> None:
-    jobs = [mc.begin(path) for path in written[:2]]
-    for job in jobs:
-        job.write(DAY)
-    mc.transaction(jobs).prepare()
+    prepare(written[:2])
     data = read_report(TableContext(open_store(written[1])), last=9, with_gc=False, ends=None)
     home = mc.Table(written[0]).url.rpartition("/")[2]
     assert data.history.commits[0]["together"] == f"{home} (decides)" and data.history.commits[-1]["together"] == ""
@@ -70,10 +69,7 @@ def test_what_became_of_a_job_names_the_tables_that_are_known(written: list[str]
     assert capsys.readouterr().out == f"committed at version 3, together with {home.url.rpartition('/')[2]}\n"
     assert main(["resolve", written[1], members[0].history()[0]["job"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"] == [home.url, members[0].url]
-    jobs = [mc.begin(path) for path in written[:2]]
-    for job in jobs:
-        job.write(DAY)
-    prepared = mc.transaction(jobs).prepare()
+    prepared = prepare(written[:2])
     for url, job_id in prepared.jobs.items():
         waits = mc.Table(url).resolve(job_id)
         assert waits == "pending" and waits.together == (home.url, members[0].url)
@@ -98,6 +94,14 @@ def test_a_second_attempt_is_named_as_such(lake: Lake) -> None:
     assert said[0] == said[1] != attempt
 
 
+def prepare(paths: list[str]) -> PreparedTransaction:
+    """A joint commit of a row for each."""
+    jobs = [mc.begin(path) for path in paths]
+    for job in jobs:
+        job.write(DAY)
+    return mc.transaction(jobs).prepare()
+
+
 def torn(lake: Lake, which: int) -> list[str]:
     report = verify(lake.at(lake.urls[which]))
     found = [each.problem for each in report.findings if each.kind == "joint_commit_torn"]
@@ -109,13 +113,13 @@ def test_verify_says_where_a_member_was_settled_by_hand_against_the_decision() -
     """Both tables name the other, until both commit together again. [MT1] [MT10] [RD10]"""
     lake = Lake(3)
     stopped(lake.parts([0, 1]), DECIDED)
-    home, member = lake.urls[:2]
+    home = open_store(lake.urls[0])
     kept = objects_of(home)
-    put_back(home, {})
-    settle(lake.at(member), "aborted", reason="lost")
+    put_back(home)
+    settle(lake.at(lake.urls[1]), "aborted", reason="lost")
     put_back(home, kept)
     (said,) = torn(lake, 0)
-    assert said.startswith(f"this table committed version 2 of {lake.at(member).store.url} with its own, and there it is void")
+    assert said.startswith(f"this table committed version 2 of {lake.at(lake.urls[1]).store.url} with its own, and there it is void")
     assert torn(lake, 2) == []
     commit_jointly(lake.parts([0, 1]))
     assert torn(lake, 0) == torn(lake, 1) == []
@@ -123,10 +127,9 @@ def test_verify_says_where_a_member_was_settled_by_hand_against_the_decision() -
 
 def test_verify_says_where_one_of_the_tables_was_put_back(lake: Lake) -> None:
     """To a state before their joint commit, or to another version of that number. [MT1] [RD10]"""
-    home, member = lake.urls
-    kept = [objects_of(url) for url in lake.urls]
+    home, member = stores = [open_store(url) for url in lake.urls]
+    kept, urls = [objects_of(store) for store in stores], [store.url for store in stores]
     commit_jointly(lake.parts())
-    urls = [lake.at(url).store.url for url in lake.urls]
     after = objects_of(home)
     assert torn(lake, 0) == torn(lake, 1) == []
     append(lake, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DAY, Crash, Lake, append, crashing, sound
+from tests.kit.tables import put_back
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import abort_attempt, commit
@@ -213,8 +214,7 @@ def _until_placed(lake: Lake, jobs: list[str]) -> None:
 def test_what_other_tables_lost_of_it_is_never_committed_alone(lake: Lake) -> None:
     """The home was removed: nothing decides; its own table aborts the job. [MT11]"""
     jobs = prepare(lake)
-    store = open_store(lake.urls[0])
-    store.delete([info.name for info in store.list("")])
+    put_back(open_store(lake.urls[0]))
     with pytest.raises(TableNotFoundError, match=r"by the table at .* which was removed"):
         commit_prepared(lake.at(lake.urls[1]), jobs[1])
     assert resolve_job(lake.at(lake.urls[1]), jobs[1]) == "pending" and int(lake.head(1).snapshot.watermarks.get("s") or 0) == 0

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.tables import check_table, job_on, write
+from tests.kit.tables import check_table, job_on, objects_of, put_back, write
 
 import manifestcommit as mc
 from manifestcommit.format import codec
@@ -97,25 +97,19 @@ class OneProcess(FarStore):
 @pytest.fixture
 def kept() -> tuple[str, Waits]:
     """As `far`, by a process that keeps what it knows."""
-    waits, heads = Waits(), dict[str, Any]()
-    register_scheme("kept", lambda rest: OneProcess(rest, waits, heads))
-    url = f"kept://{secrets.token_hex(8)}/t"
-    for number in range(3):
-        mc.write(rows(number), url)
-    waits.reset()
-    return url, waits
+    heads = dict[str, Any]()
+    return with_versions("kept", lambda rest, waits: OneProcess(rest, waits, heads))
 
 
 @pytest.fixture
 def far() -> tuple[str, Waits]:
     """The URL of a table with some versions, and what waits there."""
-    waits = Waits()
+    return with_versions("far", FarStore)
 
-    def opened(rest: str) -> Store:
-        return FarStore(rest, waits)
 
-    register_scheme("far", opened)
-    url = f"far://{secrets.token_hex(8)}/t"
+def with_versions(scheme: str, opened: Callable[[str, Waits], Store]) -> tuple[str, Waits]:
+    waits, url = Waits(), f"{scheme}://{secrets.token_hex(8)}/t"
+    register_scheme(scheme, lambda rest: opened(rest, waits))
     for number in range(3):
         mc.write(rows(number), url)
     waits.reset()
@@ -194,13 +188,10 @@ def test_what_others_commit_meanwhile_costs_one_get(kept: tuple[str, Waits]) -> 
 def test_a_table_that_was_put_back_is_not_taken_for_the_one_that_was_known(kept: tuple[str, Waits]) -> None:
     """Its newest version has the number of the known one, and another content. [RD1]"""
     url, _ = kept
-    root = url.removeprefix("kept://")
-    before = {info.name: MemoryStore(root).get(info.name) for info in MemoryStore(root).list("")}
+    store = MemoryStore(url.removeprefix("kept://"))
+    before = objects_of(store)
     mc.write(rows(3), url)
-    store = MemoryStore(root)
-    store.delete([info.name for info in store.list("")])
-    for name, data in before.items():
-        store.put(name, data)
+    put_back(store, before)
     write(store, rows(30))
     mc.write(rows(4), url)
     assert sorted(mc.Table(url).to_arrow().column("id").to_pylist()) == [0, 1, 2, 4, 30]

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, append, sound, stopped
+from tests.kit.tables import put_back
 
 from manifestcommit.commits.commit_loop import create_table
 from manifestcommit.commits.joint_commit import commit_jointly, read_jointly
@@ -19,9 +20,15 @@ GENTLE = Policy(grace_s=3600, keep_for_s=3600, keep_versions=1, prepared_grace_s
 
 def remove(lake: Lake, which: int) -> None:
     """The whole table, as by a person."""
-    store = open_store(lake.urls[which])
-    for info in list(store.list("")):
-        store.delete([info.name])
+    put_back(open_store(lake.urls[which]))
+
+
+def settled(lake: Lake) -> Lake:
+    """Once the home has decided one more commit, and both others know it."""
+    commit_jointly(lake.parts())
+    for which in (1, 2):
+        settle(lake.at(lake.urls[which]), None)
+    return lake
 
 
 def kinds(report: VerifyReport) -> set[str]:
@@ -100,10 +107,7 @@ def test_an_undecided_member_is_a_note(lake: Lake) -> None:
 
 def test_after_a_home_is_removed_by_the_book_its_partners_are_read_together() -> None:
     """Also where another table is at its place by then. [MT10] [MT12]"""
-    lake = Lake(3)
-    commit_jointly(lake.parts())
-    for which in (1, 2):
-        settle(lake.at(lake.urls[which]), None)
+    lake = settled(Lake(3))
     remove(lake, 0)
     sessions = [lake.at(url) for url in lake.urls[1:]]
     assert [head.version for head in read_jointly(sessions)] == [3, 3]
@@ -113,10 +117,7 @@ def test_after_a_home_is_removed_by_the_book_its_partners_are_read_together() ->
 
 def test_a_home_that_goes_while_two_tables_are_read_has_decided_for_both() -> None:
     """Heads from before it was seen to be gone may be one before and one after its last decision. [MT10] [MT12]"""
-    lake = Lake(3)
-    commit_jointly(lake.parts())
-    for which in (1, 2):
-        settle(lake.at(lake.urls[which]), None)
+    lake = settled(Lake(3))
     store = CountingStore(open_store(lake.urls[2]))
     gone: list[int] = []
 
@@ -126,10 +127,7 @@ def test_a_home_that_goes_while_two_tables_are_read_has_decided_for_both() -> No
         def list(self, *args, **kwargs):  # type: ignore[no-untyped-def]
             if not gone:
                 gone.append(1)
-                commit_jointly(lake.parts())
-                for which in (1, 2):
-                    settle(lake.at(lake.urls[which]), None)
-                remove(lake, 0)
+                remove(settled(lake), 0)
             return super().list(*args, **kwargs)
 
     first, second = lake.at(lake.urls[1]), TableContext(Late(store), lake.env)

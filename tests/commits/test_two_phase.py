@@ -317,14 +317,18 @@ WRONG: dict[str, Callable[[Any], None]] = {
 }  # fmt: skip
 
 
+def one_prepared(store: MemoryStore) -> tuple[str, dict[str, Any]]:
+    """A job of a table with one row that brings another, and what its object says."""
+    write(store, rows([1]))
+    name = job_with(store, rows([2])).prepare()
+    return name, stored_document(store, name)
+
+
 @pytest.mark.parametrize("finish", [commit_prepared, give_up])
 @pytest.mark.parametrize("what", WRONG)
 def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, finish: Callable[..., Any], store: MemoryStore) -> None:
     """Nothing is committed, and nothing else than the object's name is blamed. [AB3] [OB3] [OB4] [SE2]"""
-    write(store, rows([1]))
-    job = job_with(store, rows([2]))
-    name = job.prepare()
-    document = stored_document(store, name)
+    name, document = one_prepared(store)
     WRONG[what](document)
     store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
     with pytest.raises(CorruptMetadataError) as caught:
@@ -336,10 +340,8 @@ def test_a_prepared_object_that_no_writer_writes_is_refused_by_name(what: str, f
 @pytest.mark.parametrize("format_version", [0, 2, 99])
 def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: int, store: MemoryStore) -> None:
     """[OB3] [AB3]"""
-    write(store, rows([1]))
-    job = job_with(store, rows([2]))
-    name = job.prepare()
-    document = {**stored_document(store, name), "format_version": format_version, "change": {"what": "else"}}
+    name, document = one_prepared(store)
+    document |= {"format_version": format_version, "change": {"what": "else"}}
     store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
     for finish in (commit_prepared, give_up):
         with pytest.raises(UnsupportedFormatError, match=re.escape(object_names.prepared_name(name))):
@@ -349,10 +351,7 @@ def test_a_prepared_object_of_another_format_is_not_guessed_at(format_version: i
 
 def test_what_later_releases_know_of_files_and_schemas_is_kept(store: MemoryStore) -> None:
     """As in a snapshot. [OB12] [AB3]"""
-    write(store, rows([1]))
-    job = job_with(store, rows([2]))
-    name = job.prepare()
-    document = stored_document(store, name)
+    name, document = one_prepared(store)
     document["change"]["add"][0]["later"] = {"a": [1, None]}
     store.put(object_names.prepared_name(name), codec.compress(json.dumps(document).encode()))
     assert commit_prepared(session(store), name).committed

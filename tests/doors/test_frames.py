@@ -121,20 +121,19 @@ def test_no_frame_holds_an_option(name: str) -> None:
 @pytest.mark.parametrize(
     "url", [f"s3://key:{SECRET}@bucket/t", f"https://{SECRET}@host/t", f"gs://bucket/t?token={SECRET}", f"/t/s3://k:{SECRET}@b"]
 )
-def test_no_error_and_no_frame_holds_a_refused_url(url: str, tmp_path: Path) -> None:
+def test_no_error_and_no_frame_holds_a_refused_url(url: str, path: str) -> None:
     """[SE1]"""
-    other = str(tmp_path / "t")
-    mc.write(ROWS, other)
-    table = mc.Table(other)
+    mc.write(ROWS, path)
+    table = mc.Table(path)
     calls: list[Callable[[], Any]] = [
         *(partial(call, url) for call in (mc.Table, mc.read_committed, mc.begin, mc.gc, mc.transaction, open_store)),
         lambda: mc.write(ROWS, url),
         lambda: mc.create_table(url, ROWS.schema),
-        lambda: mc.transaction(each for each in (url, other)),
-        lambda: mc.transaction({"a": url, "b": other}),
+        lambda: mc.transaction(each for each in (url, path)),
+        lambda: mc.transaction({"a": url, "b": path}),
         lambda: mc.transaction([url, url]),
-        lambda: mc.read_together([other, url]),
-        lambda: mc.rollback_together({other: 1, url: 1}, reason="x"),
+        lambda: mc.read_together([path, url]),
+        lambda: mc.rollback_together({path: 1, url: 1}, reason="x"),
         lambda: table.adopt(from_=url),
     ]
     for number, call in enumerate(calls):

@@ -644,12 +644,11 @@ def test_a_name_that_means_another_column_ends_what_is_shown(path: str) -> None:
     assert start in shown and start + 2 not in shown
 
 
-def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path) -> None:
+def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(path: str, tmp_path: Path) -> None:
     """Each gc that expires a version puts a young checkpoint: the older one before it is what the log begins with. [EX4] [GC5]"""
-    url = str(tmp_path / "t")
     people = pa.table({"name": ["Ada Lovelace", "Grace"]})
-    mc.create_table(url, people.schema, properties=BOTH)
-    table = table_with(people, url)
+    mc.create_table(path, people.schema, properties=BOTH)
+    table = table_with(people, path)
     table.delete("name = 'Ada Lovelace'")
     drop_removed(table._ctx)
     for _ in range(4):
@@ -660,14 +659,13 @@ def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path
     assert len(log) > 4 and not [each.name for each in log if b"Lovelace" in each.read_bytes()]
 
 
-def test_files_of_before_a_column_was_added_have_no_bounds_of_it(tmp_path: Path) -> None:
+def test_files_of_before_a_column_was_added_have_no_bounds_of_it(path: str) -> None:
     """Not even where none of a struct's members has one in some of the files. [EX1] [EX8]"""
-    url = str(tmp_path / "t")
-    table = exported(url)
+    table = exported(path)
     struct = pa.array([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int64()), ("y", pa.string())]))
-    mc.write(numbered(2).append_column("s", struct), url, merge_schema=True)
+    mc.write(numbered(2).append_column("s", struct), path, merge_schema=True)
     table.delete("s.x = 1 OR s IS NULL", key="mixed")
-    mc.write(numbered(2), url)
+    mc.write(numbered(2), path)
     table.compact()
     assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
     check(table)
@@ -681,43 +679,41 @@ def folder_that_lacks_its_column(root: str) -> None:
 
 @pytest.mark.parametrize("format", ["delta", "spark-catalog"])
 @pytest.mark.parametrize("later", [0, 30])
-def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, format: str, later: int) -> None:
+def test_a_refused_export_leaves_nothing_and_its_remedy_works(path: str, format: str, later: int) -> None:
     """A log that ends before the version that was refused is an empty table to every reader of Delta. [EX9]"""
-    root = str(tmp_path / "t")
-    folder_that_lacks_its_column(root)
-    mc.Table(root).adopt()
+    folder_that_lacks_its_column(path)
+    mc.Table(path).adopt()
     for number in range(later):
-        mc.write(pa.table({"n": [number], "part": ["c"]}), root)
-    table = mc.Table(root)
-    before = sorted(Path(root).rglob("*"))
+        mc.write(pa.table({"n": [number], "part": ["c"]}), path)
+    table = mc.Table(path)
+    before = sorted(Path(path).rglob("*"))
     with pytest.raises(mc.errors.UsageError, match=r"does not hold its partition column 'part'.*mode=\"overwrite\""):
         table.export(format)
     with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.set_properties({"export.formats": format})
-    assert sorted(Path(root).rglob("*")) == before
-    table = table_with(table.to_arrow(), root, mode="overwrite")
+    assert sorted(Path(path).rglob("*")) == before
+    table = table_with(table.to_arrow(), path, mode="overwrite")
     table.set_properties({"export.formats": format})
-    mc.write(pa.table({"n": [9], "part": ["z"]}), root)
-    assert table.export(format).version == mc.Table(root).version
+    mc.write(pa.table({"n": [9], "part": ["z"]}), path)
+    assert table.export(format).version == mc.Table(path).version
     if format == "delta":
-        check(mc.Table(root), reads=[deltalake_query])
+        check(mc.Table(path), reads=[deltalake_query])
 
 
-def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -> None:
+def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(path: str) -> None:
     """Files that came and went since the last export are no reason to refuse, and not in the log. [EX3] [EX9]"""
-    root = str(tmp_path / "t")
-    folder_that_lacks_its_column(root)
-    refused = mc.Table(root).adopt().version
-    table = mc.Table(root)
-    mc.write(table.to_arrow(), root, mode="overwrite")
+    folder_that_lacks_its_column(path)
+    refused = mc.Table(path).adopt().version
+    table = mc.Table(path)
+    mc.write(table.to_arrow(), path, mode="overwrite")
     shown = table.export("delta").version
     table.rollback(refused, reason="a test")
     with pytest.raises(mc.errors.UsageError, match="does not hold its partition column"):
         table.export("delta")
-    assert deltalake.DeltaTable(root).version() == shown
-    mc.write(pa.table({"n": [2], "part": ["b"]}), root, mode="overwrite")
-    assert table.export("delta").version == mc.Table(root).version
-    check(mc.Table(root), reads=[deltalake_query])
+    assert deltalake.DeltaTable(path).version() == shown
+    mc.write(pa.table({"n": [2], "part": ["b"]}), path, mode="overwrite")
+    assert table.export("delta").version == mc.Table(path).version
+    check(mc.Table(path), reads=[deltalake_query])
 
 
 def test_a_refused_export_to_iceberg_puts_no_object(path: str) -> None:
@@ -803,21 +799,20 @@ OLD_LISTS = {"": [[1, 2], [], [3]], "array": [[1, 2], None, []], "bag.array": [[
 
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 @pytest.mark.parametrize("form", list(OLD_LISTS))
-def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(tmp_path: Path, form: str, format: str) -> None:
+def test_lists_in_the_forms_of_old_writers_are_refused_until_they_are_rewritten(root: Path, form: str, format: str) -> None:
     """DuckDB reads their elements as nulls. [EX9]"""
-    path = tmp_path / "t"
-    path.mkdir()
+    root.mkdir()
     name = ".".join(filter(None, ("l", form)))
-    shutil.copy(Path(__file__).with_name("lists") / f"{name}.parquet", path / "a.parquet")
-    table = mc.Table(str(path))
+    shutil.copy(Path(__file__).with_name("lists") / f"{name}.parquet", root / "a.parquet")
+    table = mc.Table(str(root))
     table.adopt()
     assert table.to_arrow()["l"].to_pylist() == OLD_LISTS[form]
     with pytest.raises(
         mc.errors.UsageError, match=rf"a\.parquet stores the elements of a list as '{name}', .* which DuckDB reads as nulls"
     ):
         table.export(format)
-    assert not {name.split("/")[0] for name in os.listdir(path)} & {"_iceberg", "_delta_log"}
-    mc.write(table.to_arrow(), str(path), mode="overwrite")
+    assert not {name.split("/")[0] for name in os.listdir(root)} & {"_iceberg", "_delta_log"}
+    mc.write(table.to_arrow(), str(root), mode="overwrite")
     assert table.export(format).version == table.version
 
 

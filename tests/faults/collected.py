@@ -2,13 +2,12 @@
 
 import contextlib
 import itertools
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 from tests.kit.footers import parquet_bytes
-from tests.kit.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
+from tests.kit.tables import begin, check_head, clone, memory, put_back, read, read_ids, rows, session, write
 
 from manifestcommit.commits.commit_loop import commit
 from manifestcommit.errors import ManifestCommitError
@@ -100,16 +99,10 @@ def check_now_and_then(store: Store) -> None:
         check_clean(store)
 
 
-def forget(store: Store) -> None:
-    """A list of memory looks at everything that the process has in it."""
-    store.delete([info.name for info in store.list("")])
-
-
 def tag(store: Store, name: str, version: int | None) -> None:
     each = session(store)
     head = each.open()
-    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    change = TagEdit(job=job, birth=head.version, operation="tag", name=name, version=version)
+    change = TagEdit(job=each.new_job(head), birth=head.version, operation="tag", name=name, version=version)
     committed_or_raise(commit(each, head, change), store.url)
 
 
@@ -134,7 +127,7 @@ def interleaved(base: Store, work: Act, act: Act, step: int = 1) -> Iterator[tup
         done = told(lambda store=store, between=between: work(FaultStore(store, on_call=between)))
         assert acted
         yield store, done, acted[0]
-        forget(store)
+        put_back(store)  # a list of memory looks at everything that the process has in it
 
 
 def told(work: Callable[[], object]) -> object:

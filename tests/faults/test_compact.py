@@ -4,7 +4,6 @@ Spark's part of it is done in this process.
 """
 
 import itertools
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -178,8 +177,8 @@ def delete(store: Store, paths: Sequence[str]) -> None:
     """What a delete of rows does to files that lose all of them."""
     each = session(store)
     head = each.open()
-    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    committed_or_raise(commit(each, head, Write(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
+    change = Write(job=each.new_job(head), birth=head.version, operation="delete", remove=frozenset(paths))
+    committed_or_raise(commit(each, head, change), store.url)
 
 
 def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -> None:
@@ -204,8 +203,7 @@ def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused(store: 
     """[CF14] Streams and overwrites pass over such commits: it would be a loss that nobody is told of."""
     each = session(store)
     head = each.open()
-    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    change = Write(job=job, birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
+    change = Write(job=each.new_job(head), birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
     with pytest.raises(CommitConflictError, match="replacement_changes_rows"):
         committed_or_raise(commit(each, head, change), store.url)
     assert head.version == open_head(store).version

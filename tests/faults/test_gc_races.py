@@ -20,7 +20,6 @@ from tests.faults.collected import (
     check_clean,
     check_now_and_then,
     check_readable,
-    forget,
     gc,
     interleaved,
     orphan,
@@ -31,7 +30,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write, write_each
+from tests.kit.tables import begin, change_of, clone, key_version, memory, put_back, read_ids, rows, session, write, write_each
 from tests.kit.undo import rewind, rollback
 
 from manifestcommit import errors
@@ -363,7 +362,7 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
         gc(store, prepared_grace_s=0)
         gc(store, prepared_grace_s=0)
         check_clean(store)
-        forget(store)
+        put_back(store)
 
 
 @pytest.mark.thorough
@@ -388,7 +387,7 @@ def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> N
             gc(store)
         assert adopt(session(store)).version
         assert gc(store, foreign=True).deleted.keys() <= {"version", "manifest"} and read_ids(store) == [200]
-        forget(store)
+        put_back(store)
     assert unfinished > 2
 
 
@@ -416,7 +415,7 @@ def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None
     parquet(store, "day=x/foreign.parquet", 200)
 
     def meanwhile() -> None:
-        forget(store)
+        put_back(store)
         write_each(store, range(3))
 
     with pytest.raises(errors.TableNotFoundError):

@@ -10,7 +10,20 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.tables import begin, change_of, check_table, job_with, memory, put_version, read_ids, rows, session, write
+from tests.kit.tables import (
+    begin,
+    change_of,
+    check_table,
+    job_with,
+    memory,
+    objects_of,
+    put_back,
+    put_version,
+    read_ids,
+    rows,
+    session,
+    write,
+)
 from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit, create_table, record_abort
@@ -153,14 +166,12 @@ def test_a_job_of_a_removed_table_is_refused_whatever_is_there(store: Store, ver
 @pytest.mark.parametrize("versions", REMADE)
 def test_a_root_removed_at_any_request_of_a_commit(store: Store, versions: int) -> None:
     """[LY10] [CM5]"""
-    snapshot = {info.name: store.get(info.name) for info in store.list("")}
+    snapshot = objects_of(store)
     calls = FaultStore(store)
     job, head = pending(store)
     assert commit(session(calls), head, change_of(job)).committed
     for number in range(1, calls.count + 1):
-        store.delete([info.name for info in store.list("")])
-        for name, data in snapshot.items():
-            store.put(name, data)
+        put_back(store, snapshot)
         job, head = pending(store)
 
         def at(call: FaultCall, number: int = number) -> None:

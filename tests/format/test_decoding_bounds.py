@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import SetBudgets
+from tests.kit.tables import head_of
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
@@ -29,11 +30,6 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     for _ in range(3):
         mc.write(ROWS, store.url)
     return store
-
-
-def head_of(store: MemoryStore) -> tuple[str, dict[str, Any]]:
-    name = max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name))
-    return name, msgspec.json.decode(codec.decompress(store.get(name), name=name))
 
 
 def put(store: MemoryStore, name: str, document: dict[str, Any]) -> None:

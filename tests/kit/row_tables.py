@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import manifestcommit as mc
@@ -58,10 +59,13 @@ def make_base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, 
     return made
 
 
-def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Table, pa.Table]:
+def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path, *, emptied: bool = False) -> tuple[Table, pa.Table]:
+    """The table and its rows. emptied: the files of one partition have no bytes any more."""
     root, data = base[name]
     shutil.copytree(root, to / "t a%20b+=#'é")
     table = Table(to / "t a%20b+=#'é")
+    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist() if emptied else ():
+        (to / "t a%20b+=#'é" / path).write_bytes(b"")
     if name == "plain":
         data = data.append_column("late", pa.nulls(len(data), pa.int32()))
     return table, data

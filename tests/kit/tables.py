@@ -4,6 +4,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -56,6 +57,18 @@ def clone(store: Store, fresh: Callable[[], Store] = memory) -> Store:
     for info in store.list(""):
         copy.put(info.name, store.get(info.name))
     return copy
+
+
+def objects_of(store: Store) -> dict[str, bytes]:
+    """A backup of all that is below a root."""
+    return {info.name: store.get(info.name) for info in store.list("")}
+
+
+def put_back(store: Store, objects: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    """The root as its backup has it; without an object: gone."""
+    store.delete([info.name for info in store.list("")])
+    for name, data in objects.items():
+        store.put(name, data)
 
 
 def session(store: Store, limits: Limits | None = None) -> TableContext:
@@ -187,6 +200,12 @@ def check_head(store: Store) -> None:
     totals = (len(paths), sum(table.column("rows").to_pylist()), sum(table.column("bytes").to_pylist()))
     assert (snapshot.totals.files, snapshot.totals.rows, snapshot.totals.bytes) == totals, "[OB2]"
     assert read(store).num_rows == totals[1]
+
+
+def head_of(store: Store) -> tuple[str, dict[str, Any]]:
+    """The name of the newest version, and its document."""
+    name = max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name))
+    return name, msgspec.json.decode(codec.decompress(store.get(name), name=name))
 
 
 def put_version(store: Store, head: Head, *, commit: Commit | None = None, **changes: Any) -> Head:

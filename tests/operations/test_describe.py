@@ -102,11 +102,10 @@ def test_many_sources_are_not_kept_with_every_file(tmp_path: Path) -> None:
     assert found is not None and not found.exact and len(found.files) == 1
 
 
-def test_added_files_say_where_their_rows_come_from(tmp_path: Path) -> None:
+def test_added_files_say_where_their_rows_come_from(root: Path) -> None:
     """[AF1] [OB8]"""
     import pyarrow.parquet as pq
 
-    root = tmp_path / "t"
     mc.write(rows([1]), root)
     pq.write_table(rows([2, 3]), root / "by hand 100%.parquet")
     with mc.begin(root) as job:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.clocks import DAY_S, Clock
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rows, session, write
+from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rows, session, table_with, write
 from tests.kit.undo import rollback
 
 import manifestcommit as mc
@@ -226,8 +226,7 @@ def test_a_copy_that_somebody_makes_below_the_root_stays_whole(tmp_path: Path) -
     mc.write(rows([1], day="d1"), root, partition_by=["day"])
     mc.write(rows([2], day=DAY), root)
     made = copy_within(root)
-    mc.write(rows([3], day="d3"), root)
-    plan = {row["name"]: row for row in mc.Table(root).plan_gc(**HARSH).to_pylist()}
+    plan = {row["name"]: row for row in table_with(rows([3], day="d3"), root).plan_gc(**HARSH).to_pylist()}
     assert {plan[name]["action"] for name in made} == {"leave"} and sum("a copy" in row["reason"] for row in plan.values()) == 2
     report = mc.gc(root, **HARSH)
     assert made <= files(root) and ids(root) == [1, 2, 3]
@@ -243,26 +242,24 @@ def test_a_copy_that_somebody_makes_below_the_root_stays_whole(tmp_path: Path) -
     assert whole <= files(root) and not (made - whole) & files(root) and ids(root) == [1, 2, 3]
 
 
-def test_a_copy_is_told_from_what_is_missing(tmp_path: Path) -> None:
+def test_a_copy_is_told_from_what_is_missing(path: str) -> None:
     """Whoever moved a file away finds it: gc leaves it, and verify says so. [GC5] [RD10]"""
-    root = str(tmp_path / "t")
-    mc.write(rows([1], day="d1"), root, partition_by=["day"])
-    Path(root, "day=d1").rename(Path(root, "day=moved"))
+    mc.write(rows([1], day="d1"), path, partition_by=["day"])
+    Path(path, "day=d1").rename(Path(path, "day=moved"))
     for _ in range(2):
-        report = mc.gc(root, **HARSH)
+        report = mc.gc(path, **HARSH)
         assert isinstance(report, mc.GcReport) and (report.foreign.count, report.deleted.get("data file")) == (1, None)
-    kinds = [each.kind for each in mc.Table(root).verify().findings]
+    kinds = [each.kind for each in mc.Table(path).verify().findings]
     assert sorted(kinds) == ["file_missing", "foreign_files"]
 
 
-def test_a_table_that_lists_no_file_any_more_is_cleaned(tmp_path: Path) -> None:
+def test_a_table_that_lists_no_file_any_more_is_cleaned(path: str) -> None:
     """All rows overwritten by none: no version that stays lists a file, and the old ones go. [GC5]"""
-    url = str(tmp_path / "t")
-    mc.write(pa.table({"id": [1]}), url)
-    mc.write(pa.table({"id": pa.array([], pa.int64())}), url, mode="overwrite")
+    mc.write(pa.table({"id": [1]}), path)
+    mc.write(pa.table({"id": pa.array([], pa.int64())}), path, mode="overwrite")
     for _ in range(2):
-        assert isinstance(mc.gc(url, **HARSH), mc.GcReport)
-    assert ids(url) == [] and not [name for name in files(url) if name.endswith(".parquet")]
+        assert isinstance(mc.gc(path, **HARSH), mc.GcReport)
+    assert ids(path) == [] and not [name for name in files(path) if name.endswith(".parquet")]
 
 
 def test_a_set_of_many_paths_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,24 +65,22 @@ def test_the_first_name_loads_no_extra() -> None:
 
 
 @pytest.mark.thorough
-def test_small_row_changes_load_no_module_for_scans(tmp_path: Path) -> None:
+def test_small_row_changes_load_no_module_for_scans(path: str) -> None:
     """Loading pyarrow.dataset takes longer than deleting a row; fsspec is for other stores. [RC8]"""
-    root = str(tmp_path / "t")
     for ids in ([1, 2, 3], [4, 5, 6]):
-        mc.write(pa.table({"id": ids}), root)
+        mc.write(pa.table({"id": ids}), path)
     change = "t.delete('id = 1'); t.update({'id': 'id + 10'}, where='id = 2'); t.compact()"
-    found = loaded(f"import manifestcommit as mc\nt = mc.Table({root!r})\n{change}")
-    assert sorted(mc.Table(root).to_arrow().column("id").to_pylist()) == [3, 4, 5, 6, 12]
+    found = loaded(f"import manifestcommit as mc\nt = mc.Table({path!r})\n{change}")
+    assert sorted(mc.Table(path).to_arrow().column("id").to_pylist()) == [3, 4, 5, 6, 12]
     assert "pyarrow.parquet" in found and not found & {"pyarrow.dataset", "fsspec", "asyncio"}
 
 
 @pytest.mark.thorough
-def test_sqlglot_is_loaded_at_the_first_text_only(tmp_path: Path) -> None:
+def test_sqlglot_is_loaded_at_the_first_text_only(path: str) -> None:
     """Its import takes longer than a small commit."""
-    root = str(tmp_path / "t")
     code = (
-        f"import manifestcommit as mc, pyarrow as pa, pyarrow.compute as pc\nmc.write(pa.table({{'id': [1, 2]}}), {root!r})\n"
-        f"t = mc.Table({root!r})\nt.delete(pc.field('id') == 1)\nt.to_arrow(filter=pc.field('id') > 1)"
+        f"import manifestcommit as mc, pyarrow as pa, pyarrow.compute as pc\nmc.write(pa.table({{'id': [1, 2]}}), {path!r})\n"
+        f"t = mc.Table({path!r})\nt.delete(pc.field('id') == 1)\nt.to_arrow(filter=pc.field('id') > 1)"
     )
     assert "sqlglot" not in roots(loaded(code))
     assert "sqlglot" in roots(loaded(code + "\nt.to_arrow(filter='id > 1')"))

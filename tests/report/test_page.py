@@ -132,8 +132,7 @@ def test_a_table_with_hostile_names_has_a_page(tmp_path: Path, text: str) -> Non
 
 
 def test_a_frame_in_a_notebook_holds_the_page_and_no_more(tmp_path: Path) -> None:
-    mc.write(pa.table({"a": [1]}), tmp_path / "t", key=HOSTILE["script"])
-    report = mc.Table(tmp_path / "t").report()
+    report = table_with(pa.table({"a": [1]}), tmp_path / "t", key=HOSTILE["script"]).report()
     frame = report._repr_html_()
     assert frame.startswith("<iframe sandbox ") and frame.count("<") == 2 and frame.endswith("</iframe>")
     assert repr(report).startswith("Report(version=2, ") and len(repr(report)) < 60

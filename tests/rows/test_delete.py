@@ -14,7 +14,7 @@ import pytest
 from tests.faults.row_changes import no_spark
 from tests.kit.row_tables import CONDITIONS, NAN, content, copy, shown
 from tests.kit.sizes import rest_thorough
-from tests.kit.tables import memory, session, write
+from tests.kit.tables import memory, session, table_with, write
 from tests.kit.tables import rows as small_rows
 
 import manifestcommit as mc
@@ -52,9 +52,7 @@ def test_exactly_the_rows_that_match_go(base: Any, tmp_path: Path, name: str, co
 
 def test_where_partition_values_tell_no_file_is_read(base: Any, tmp_path: Path) -> None:
     """Here their bytes are gone already. [RC2]"""
-    table, data = copy(base, "partitioned", tmp_path)
-    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist():
-        (tmp_path / "t a%20b+=#'é" / path).write_bytes(b"")
+    table, data = copy(base, "partitioned", tmp_path, emptied=True)
     outcome = table.delete("day = 'k=v#x?'")
     assert (outcome.rows_deleted, outcome.files_removed, outcome.files_rewritten) == (8, 4, 0)
     assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
@@ -150,8 +148,7 @@ def test_rows_of_files_with_ranges_and_without_are_not_mixed(root: Path) -> None
     """[RC5] [OB8]"""
     for first in (0, 10):
         mc.write(pa.table({"id": range(first, first + 10)}), root, watermarks={"s": (first, first + 10)})
-    mc.write(pa.table({"id": range(20, 30)}), root)
-    table = Table(root)
+    table = table_with(pa.table({"id": range(20, 30)}), root)
     assert table.delete("id IN (5, 15, 25)").rows_rewritten == 27
     kept = table.lineage("s", 5)
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}

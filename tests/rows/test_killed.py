@@ -16,12 +16,11 @@ def change(work: str, path: Path, moment: str) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("work", rest_thorough(list(WORKS), "merge by clauses"))
-def test_a_process_that_is_killed_around_its_commit_has_done_all_or_nothing(tmp_path: Path, work: str, moment: str) -> None:
+def test_a_process_that_is_killed_around_its_commit_has_done_all_or_nothing(root: Path, work: str, moment: str) -> None:
     """And a rerun with its key completes it, once."""
-    path = tmp_path / "t"
-    make(path)
-    assert not lives(change, work, path, moment)
-    check_rerun(work, path, None, committed=moment == "after")
+    make(root)
+    assert not lives(change, work, root, moment)
+    check_rerun(work, root, None, committed=moment == "after")
 
 
 @pytest.mark.parametrize("winner", WINNERS)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.row_tables import MERGES, changed, content, copy, merged, shown, with_repeated_keys
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.filter.predicate import MergeKeys
@@ -85,8 +86,7 @@ def test_rows_say_where_they_came_from(tmp_path: Path) -> None:
     """[RC5] [OB8] [WM2]"""
     for first in (0, 10):
         mc.write(pa.table({"id": range(first, first + 10)}), tmp_path / "t", watermarks={"s": (first, first + 10)})
-    mc.write(pa.table({"id": range(20, 30)}), tmp_path / "t")
-    table, source = Table(tmp_path / "t"), pa.table({"id": [5, 15, 25, 40]})
+    table, source = table_with(pa.table({"id": range(20, 30)}), tmp_path / "t"), pa.table({"id": [5, 15, 25, 40]})
     outcome = table.merge(source, "id", watermarks={"changes": (0, 4)}, key="first four")
     assert (outcome.rows_updated, outcome.rows_inserted, outcome.files_rewritten, outcome.rows_rewritten) == (3, 1, 3, 27)
     assert table.watermarks() == {"s": 20, "changes": 4}
@@ -159,8 +159,7 @@ FAR = {
 def test_keys_that_python_cannot_hold_are_found(tmp_path: Path, kind: pa.DataType, storage: pa.DataType, value: int) -> None:
     """Days and moments before the year 1, after 9999, infinite ones. [RC3]"""
     mine = pa.table({"k": pa.array([value, 0], storage).view(kind), "v": [1, 2]})
-    mc.write(mine, tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(mine, tmp_path / "t")
     source = pa.table({"k": pa.array([value, 5], storage).view(kind), "v": [10, 20]})
     outcome = table.merge(source, on="k")
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 1)

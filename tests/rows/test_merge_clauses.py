@@ -10,7 +10,7 @@ from tests.faults.row_changes import begin_merge
 from tests.kit.footers import parquet_bytes
 from tests.kit.row_tables import CLAUSE_MERGES, SOURCE, content, copy, merged_by_clauses, shown
 from tests.kit.sizes import rest_thorough
-from tests.kit.tables import begin, check_table, memory, read_ids, rows, write
+from tests.kit.tables import begin, check_table, memory, read_ids, rows, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
@@ -20,7 +20,6 @@ from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.clauses import Clauses
 from manifestcommit.runtime.environment import Tuning, tuned
 from manifestcommit.runtime.outcome import committed_or_raise
-from manifestcommit.table import Table
 from manifestcommit.testing.faults import FaultStore
 
 
@@ -177,8 +176,7 @@ def test_a_file_that_changes_between_the_two_looks_loses_no_row(
 
 def test_new_rows_say_their_own_ranges_and_changed_ones_those_of_their_files(tmp_path: Path) -> None:
     """[RC5] [WM2]"""
-    mc.write(pa.table({"id": range(10)}), tmp_path / "t", watermarks={"s": (0, 10)})
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"id": range(10)}), tmp_path / "t", watermarks={"s": (0, 10)})
     clause = mc.Update(set={"id": "target.id + 100"})
     outcome = table.merge(pa.table({"id": [5, 40]}), "id", when_matched=clause, watermarks={"changes": (0, 2)}, key="k")
     assert (outcome.rows_updated, outcome.rows_inserted, outcome.rows_rewritten) == (1, 1, 9)

@@ -145,18 +145,17 @@ def test_clauses_name_the_sources_column_as_it_is_called(path: Path) -> None:
 
 @pytest.mark.parametrize("clauses", [{}, {"when_matched": mc.Update(), "when_not_matched": mc.Insert()}])
 @pytest.mark.parametrize("parted", [None, "a"])
-def test_a_null_is_equal_to_a_null_where_that_is_said(tmp_path: Path, clauses: dict[str, Any], parted: str | None) -> None:
+def test_a_null_is_equal_to_a_null_where_that_is_said(root: Path, clauses: dict[str, Any], parted: str | None) -> None:
     """Of each column by itself; files without a null are not read for one. [RC3] [CF16]"""
-    path = tmp_path / "t"
     base = pa.table({"a": ["x", None, None], "b": [1, 1, None], "v": [1, 2, 3]})
     for at in range(3):
-        mc.write(base.slice(at, 1), path, partition_by=parted)
-    table = mc.Table(path)
+        mc.write(base.slice(at, 1), root, partition_by=parted)
+    table = mc.Table(root)
     source = pa.table({"a": pa.array([None, None, "y"], pa.string()), "b": [1, None, None], "v": [20, 30, 40]})
     for times in range(2):
         outcome = table.merge(source, on=["a", "b"], null_safe=True, **clauses)
         assert (outcome.rows_updated, outcome.rows_inserted) == ((2, 1) if not times else (3, 0))
-        assert rows(path, "a", "b", "v") == [("x", 1, 1), ("y", None, 40), (None, 1, 20), (None, None, 30)]
+        assert rows(root, "a", "b", "v") == [("x", 1, 1), ("y", None, 40), (None, 1, 20), (None, None, 30)]
     outcome = table.merge(source, on=["a", "b"], null_safe="a", **clauses)
     assert (outcome.rows_updated, outcome.rows_inserted) == (1, 2)
     with pytest.raises(mc.errors.UsageError, match="the source has 2 rows with the key a=None"):
@@ -165,14 +164,13 @@ def test_a_null_is_equal_to_a_null_where_that_is_said(tmp_path: Path, clauses: d
         table.merge(source, on="a", null_safe=["b"])
 
 
-def test_a_merge_of_null_keys_has_read_the_partition_of_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_of_null_keys_has_read_the_partition_of_null(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC3] [CF16] [RC11]"""
-    path = tmp_path / "t"
     source = pa.table({"a": pa.array([None], pa.string()), "v": [1]})
-    mc.write(pa.table({"a": ["x"], "v": [0]}), path, partition_by="a")
-    with before_its_create(monkeypatch, lambda: mc.write(source, path)):
-        assert mc.Table(path).merge(source, on="a", null_safe=True).tries == 2
-    assert rows(path, "a", "v") == [("x", 0), (None, 1)]
+    mc.write(pa.table({"a": ["x"], "v": [0]}), root, partition_by="a")
+    with before_its_create(monkeypatch, lambda: mc.write(source, root)):
+        assert mc.Table(root).merge(source, on="a", null_safe=True).tries == 2
+    assert rows(root, "a", "v") == [("x", 0), (None, 1)]
 
 
 def test_the_last_row_of_a_key_counts_where_that_is_said(path: Path) -> None:
@@ -232,12 +230,11 @@ def test_a_condition_beside_the_key_decides_who_belongs_together(tmp_path: Path)
     assert (late.rows_inserted, table.to_arrow(filter="id = 2").num_rows) == (2, 2)
 
 
-def test_the_last_row_of_a_null_key_counts_where_nulls_are_equal(tmp_path: Path) -> None:
+def test_the_last_row_of_a_null_key_counts_where_nulls_are_equal(root: Path) -> None:
     """[RC3]"""
-    path = tmp_path / "t"
-    mc.write(pa.table({"a": pa.array([None], pa.string()), "d": [Decimal("1.0")], "v": [0]}), path)
+    mc.write(pa.table({"a": pa.array([None], pa.string()), "d": [Decimal("1.0")], "v": [0]}), root)
     source = pa.table(
         {"a": pa.array([None, None, "x"], pa.string()), "d": [Decimal("2.0"), Decimal("3.0"), Decimal("1.0")], "v": [1, 2, 3]}
     )
-    mc.Table(path).merge(source, on="a", null_safe=True, keep="last", by="d")
-    assert rows(path, "a", "v") == [("x", 3), (None, 2)]
+    mc.Table(root).merge(source, on="a", null_safe=True, keep="last", by="d")
+    assert rows(root, "a", "v") == [("x", 3), (None, 2)]

@@ -10,6 +10,7 @@ import pytest
 from tests.kit.row_tables import CONDITIONS, changed, content, copy, shown
 from tests.kit.row_tables import rows as hostile_rows
 from tests.kit.sizes import rest_thorough, some
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
@@ -60,9 +61,7 @@ def test_a_row_for_which_the_condition_is_null_is_outside(base: Any, tmp_path: P
 
 def test_data_without_a_row_only_deletes_and_a_condition_without_a_match_only_inserts(base: Any, tmp_path: Path) -> None:
     """Partition values alone decide here: files whose bytes are gone are not read. [RC10] [RC2]"""
-    table, data = copy(base, "partitioned", tmp_path)
-    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist():
-        (tmp_path / "t a%20b+=#'é" / path).write_bytes(b"")
+    table, data = copy(base, "partitioned", tmp_path, emptied=True)
     outcome = table.overwrite_where(hostile_rows(0).slice(0, 0), "day = 'k=v#x?'")
     assert (outcome.rows_deleted, outcome.rows_inserted, outcome.files_removed) == (8, 0, 4)
     assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
@@ -74,8 +73,7 @@ def test_data_without_a_row_only_deletes_and_a_condition_without_a_match_only_in
 
 def test_a_key_is_done_once_and_watermarks_advance_with_it(tmp_path: Path) -> None:
     """[RC6] [KY3] [WM2] [RC5]"""
-    mc.write(pa.table({"id": range(10)}), tmp_path / "t", watermarks={"s": (0, 10)})
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"id": range(10)}), tmp_path / "t", watermarks={"s": (0, 10)})
     data = pa.table({"id": [5, 5, 6]})
     said: Any = {"where": "id >= 5 AND id < 7", "key": "k", "watermarks": {"s": (10, 12)}}
     outcome = table.overwrite_where(data, **said)
@@ -111,8 +109,7 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
     """[SC8]"""
     with pytest.raises(mc.errors.TableNotFoundError):
         Table(tmp_path / "t").overwrite_where(pa.table({"id": [1]}), "id = 1")
-    mc.write(pa.table({"id": range(3), "v": range(3)}), tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"id": range(3), "v": range(3)}), tmp_path / "t")
     assert table.overwrite_where(pa.table({"id": [1]}), "id = 1").rows_inserted == 1
     before = table.to_arrow()
     with pytest.raises(mc.errors.SchemaMismatchError, match=r"'v'.*overwrite of the whole table"):
@@ -126,8 +123,7 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
 def test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since(tmp_path: Path) -> None:
     """Read, changed in Arrow and written back, an overwrite loses no update of others. [CF17] [RC10]"""
-    mc.write(pa.table({"day": ["a", "b"], "n": [1, 1]}), tmp_path / "t", partition_by="day")
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"day": ["a", "b"], "n": [1, 1]}), tmp_path / "t", partition_by="day")
     read = table.to_arrow(filter="day = 'a'")
     new = read.set_column(1, "n", pc.add(read["n"], 1))
     mc.write(pa.table({"day": ["b"], "n": [5]}), tmp_path / "t")

@@ -157,8 +157,7 @@ def test_types_widen_inside_lists_and_maps_and_no_file_is_rewritten(tmp_path: Pa
 def test_no_file_that_others_add_meanwhile_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     """It is done again; a job that wrote before and commits after has null in the column, or conflicts. [SC11] [CF16] [CF8] [RC11]"""
     path, rows = tmp_path / "t", UNTYPED.select(["id", "l"])
-    mc.write(rows, path)
-    table, job = mc.Table(path), mc.begin(path)
+    table, job = table_with(rows, path), mc.begin(path)
     job.write(rows)
     with before_its_create(monkeypatch, lambda: mc.write(rows, path)):
         table.add_column("c", "int", default=1) if work == "default" else table.widen_column("l", "array<int>")
@@ -195,11 +194,10 @@ INSIDE = pa.table(
 )
 
 
-def test_members_get_names_and_go_with_their_values(tmp_path: Path) -> None:
+def test_members_get_names_and_go_with_their_values(root: Path) -> None:
     """However deep, in structs of lists and maps; ids stay, another member of a dropped name is new. [SC12] [SC9] [CH6] [EX6]"""
-    path = tmp_path / "t"
-    mc.write(INSIDE.slice(0, 2), path)
-    table = table_with(INSIDE.slice(2), path)
+    mc.write(INSIDE.slice(0, 2), root)
+    table = table_with(INSIDE.slice(2), root)
     start, ids = table.version, {column["name"]: column["id"] for column in table.describe()["columns"]}
     table.comment_column("s.b.c", "a text")
     for name, to in (("s.b.c", "C"), ("S.B", "b"), ("l.element.v", "k2"), ("m.value.u", "ü b")):

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.kit.row_tables import content, copy, shown
 from tests.kit.sizes import rest_thorough
+from tests.kit.tables import table_with
 
 import manifestcommit as mc
 from manifestcommit.table import Table
@@ -61,8 +62,7 @@ def test_values_are_sql_expressions_or_values_of_python(base: Any, tmp_path: Pat
 
 def test_what_is_not_selected_is_not_computed(tmp_path: Path) -> None:
     """A division by zero in a row that stays is nobody's concern. [RC7]"""
-    mc.write(pa.table({"n": [0, 2, None, 4, 0], "share": [0.5, 0.5, 0.5, 0.5, 0.5]}), tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"n": [0, 2, None, 4, 0], "share": [0.5, 0.5, 0.5, 0.5, 0.5]}), tmp_path / "t")
     assert table.update({"share": "1 / n"}, where="n != 0").rows_updated == 2
     assert table.dataset().to_table().to_pylist() == [
         {"n": n, "share": share} for n, share in ((0, 0.5), (2, 0.5), (None, 0.5), (4, 0.25), (0, 0.5))
@@ -78,8 +78,7 @@ def test_values_of_each_kind_come_where_the_row_is(tmp_path: Path) -> None:
         "parts": pa.array([{"a": 1}, None, {"a": 3}, {"a": None}]), "more": pa.array([{"a": 10}, {"a": 20}, None, {"a": 40}]),
         "list": pa.array([[1], None, [], [4, None]]), "flag": pa.array([True, None, False, True]),
     }  # fmt: skip
-    mc.write(pa.table(before), tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table(before), tmp_path / "t")
     fields = {name: pc.field(name) for name in before}
     outcome = table.update({"text": "other", "parts": fields["more"], "flag": "NOT flag"}, where="id IN (2, 3)")
     assert outcome.rows_updated == 2
@@ -130,8 +129,7 @@ LOSSES: list[tuple[pa.DataType, Any, Any]] = [
 def test_a_number_that_would_change_is_refused(tmp_path: Path, kind: pa.DataType, given: pa.Scalar, value: Any) -> None:
     """Digits, range and precision: by update and by the clauses of a merge. [RC7] [RC9]"""
     rows = pa.table({"id": [1], "given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)})
-    mc.write(rows, tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(rows, tmp_path / "t")
     with pytest.raises(mc.errors.UsageError, match=r"(?is)set .*nothing was done"):
         table.update({"set": value})
     source = rows.select(["id", "given"])
@@ -159,8 +157,7 @@ KEPT: list[tuple[pa.DataType, Any, Any, Any]] = [
 @pytest.mark.parametrize(("kind", "given", "value", "expected"), KEPT, ids=str)
 def test_a_number_that_stays_the_same_is_taken(tmp_path: Path, kind: pa.DataType, given: pa.Scalar, value: Any, expected: Any) -> None:
     """Whatever the types are: a whole number wherever its digits have room. [RC7]"""
-    mc.write(pa.table({"given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)}), tmp_path / "t")
-    table = Table(tmp_path / "t")
+    table = table_with(pa.table({"given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)}), tmp_path / "t")
     assert table.update({"set": value}).rows_updated == 1
     assert table.to_arrow()["set"].to_pylist() == [expected]
 

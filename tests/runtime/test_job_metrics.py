@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import Hasty, memory, put_version, session
+from tests.kit.tables import Hasty, memory, put_version, session, table_with
 from tests.store.test_retry import answered, scripted
 
 import manifestcommit as mc
@@ -88,8 +88,7 @@ def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path)
 
 def test_the_history_holds_what_is_known_before_the_create(root: Path) -> None:
     """[OB10]"""
-    mc.write(ROWS, root, partition_by="day")
-    found = mc.Table(root).history()[0]["summary"]
+    found = table_with(ROWS, root, partition_by="day").history()[0]["summary"]
     assert (found["rows_read"], found["rows_written"], found["rows"]) == (3, 3, 3)
     assert (found["files_written"], found["bytes_written"]) == (found["files"], found["bytes"]) and found["bytes_read"] == ROWS.nbytes
     assert (found["attempts"], found["conflicts"], found["retries"], found["unknowns"], found["prepare_s"]) == (1, 0, 0, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import memory, put_version, session
+from tests.kit.tables import memory, objects_of, put_back, put_version, session
 from tests.kit.undo import rollback
 
 from manifestcommit import errors
@@ -502,9 +502,7 @@ def test_a_table_that_is_made_anew_while_a_stream_looks_is_not_taken_for_the_old
 
     def make_anew(call: FaultCall) -> None:
         if call.kind == "get" and call.name == object_names.version_name(4):
-            history.store.delete([info.name for info in history.store.list("")])
-            for info in other.store.list(""):
-                history.store.put(info.name, other.store.get(info.name))
+            put_back(history.store, objects_of(other.store))
 
     start = feed(history.store).beginning(4)
     with pytest.raises(errors.TableNotFoundError, match=f"of the table {start.table}, but at"):

@@ -138,10 +138,9 @@ def test_every_letter_has_the_case_that_spark_gives_it_or_none(spark: SparkSessi
 
 
 @pytest.mark.thorough
-def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSession, root: str) -> None:
     """Here its zone is Kathmandu's, 5:45 before UTC; letters of doubtful case are left to it, too. [RC8]"""
     assert not session_of().is_utc and not session_of().has_spark and session_of(falls_back=True).has_spark
-    root = str(tmp_path / "t")
     midnight = datetime(2013, 1, 1, tzinfo=UTC)
     mc.write(pa.table({"at": [midnight, midnight + timedelta(hours=1)], "s": ["straße", "x"]}), root)
     table = mc.Table(root)
@@ -155,9 +154,8 @@ def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSess
     assert table.to_arrow().column("s").to_pylist() == ["straße"]
 
 
-def test_a_session_in_utc_leaves_times_to_this_process(utc: SparkSession, tmp_path: Path) -> None:
+def test_a_session_in_utc_leaves_times_to_this_process(utc: SparkSession, root: str) -> None:
     """[RC8]"""
     assert session_of().is_utc
-    root = str(tmp_path / "t")
     mc.write(pa.table({"at": [datetime(2013, 1, 1, 5, tzinfo=UTC)]}), root)
     assert mc.Table(root).delete("hour(at) = 5").executor == "arrow"

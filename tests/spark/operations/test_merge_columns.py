@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.row_works import before_its_create
+from tests.rows.test_merge_columns import path as path
 
 import manifestcommit as mc
 
@@ -14,14 +15,6 @@ SOURCE = "id long, v long, s struct<a: long, b: string>, extra string"
 ROWS = [(1, 10, (5, "x"), "e"), (3, 2**40, (6, None), "f")]
 ALL = [(1, 10, "e", (5, "x")), (2, 2, None, (2, None)), (3, 2**40, "f", (6, None)), (9, 1, None, (1, None))]
 TAKE: dict[str, Any] = {"when_matched": mc.Update(), "when_not_matched": mc.Insert()}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    base = pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([1, 2], pa.int32()), "s": [{"a": 1}, {"a": 2}]})
-    mc.write(base, tmp_path / "t")
-    mc.write(base.slice(0, 1).set_column(0, "id", pa.array([9], pa.int32())), tmp_path / "t")
-    return tmp_path / "t"
 
 
 def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:

@@ -92,9 +92,8 @@ def test_a_shredded_variant_is_refused_and_never_taken_for_a_struct(spark, tmp_p
 
 
 @pytest.mark.thorough
-def test_a_stream_gives_adopted_rows_with_their_partition_values(spark, tmp_path: Path) -> None:
+def test_a_stream_gives_adopted_rows_with_their_partition_values(spark, root: str, tmp_path: Path) -> None:
     """[DF4] [SP8]"""
-    root = str(tmp_path / "t")
     spark.range(4).select("id", F.expr("cast(id % 2 as int)").alias("n")).write.partitionBy("n").parquet(root)
     mc.Table(root).adopt()
     seen: list[tuple[int, int]] = []
@@ -145,9 +144,8 @@ def test_folder_values_are_typed_as_spark_types_them(spark, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("by", ["n", pytest.param(None, marks=pytest.mark.thorough)])
-def test_no_task_reads_an_adopted_file_that_was_replaced(spark, tmp_path: Path, by: str | None) -> None:
+def test_no_task_reads_an_adopted_file_that_was_replaced(spark, root: str, tmp_path: Path, by: str | None) -> None:
     """[AF3] [RD2] By another sound one, of as many rows: the entry says nothing of it. Batches and streams alike."""
-    root = str(tmp_path / "t")
     writer = spark.range(4).select("id", F.expr("cast(id % 2 as int)").alias("n")).coalesce(1).write
     (writer.partitionBy(by) if by else writer).parquet(root)
     mc.Table(root).adopt()
