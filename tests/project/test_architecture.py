@@ -383,7 +383,7 @@ def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
 
 
 # Counts that can only fall: whoever makes one smaller writes the new one here and into the table of spec/architecture.md.
-CEILINGS = {"lines": 51_874, "modules": 135, "loaded": 46, "lines of tests": 75_298}
+CEILINGS = {"lines": 51_874, "modules": 135, "loaded": 46, "lines of tests": 75_288}
 WALKS = {
     "append": {"modules": 26, "switches": 149, "depth": 13},
     "read": {"modules": 16, "switches": 54, "depth": 12},
