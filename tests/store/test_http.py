@@ -119,10 +119,9 @@ def test_a_refused_connection_has_sent_nothing() -> None:
 def test_half_an_answer_is_none(answer: bytes | None) -> None:
     """The standard library takes what is cut off for the end; and nothing is sent twice. [ST5] [ST8] [ST14]"""
     for body in (b"", b"body"):  # urllib3 can repeat only what has no body: a second time nothing comes of an iterator
-        with scripted(answer, OK) as (url, received):
-            with pytest.raises(NoAnswerError, match="failed"):
-                HttpClient(Way()).send("PUT", f"{url}/x", {}, body)
-            assert len(received) == 1
+        with scripted(answer, OK) as (url, received), pytest.raises(NoAnswerError, match="failed"):
+            HttpClient(Way()).send("PUT", f"{url}/x", {}, body)
+        assert len(received) == 1
 
 
 def test_a_kept_connection_that_breaks_is_no_reason_to_send_again() -> None:
