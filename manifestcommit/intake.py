@@ -449,8 +449,7 @@ def iceberg_table(ctx: TableContext, document: str | None, rewrite: bool) -> Lis
         chosen = []
         for path, file in zip(paths, files, strict=True):
             of, size = _values(metadata, file, schema, by), file.file_size_in_bytes
-            listed = ListedFile(path=path, partition=of, rewrite=path in renamed, bytes=size)
-            chosen.append(listed)
+            chosen.append(ListedFile(path=path, partition=of, rewrite=path in renamed, bytes=size))
     version = _iceberg_in_words(metadata.current_snapshot_id)
     named = partial(by_ids, fields=fields, mapping=mapping)
     return ListedTable(

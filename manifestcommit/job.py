@@ -750,8 +750,7 @@ class Job(JointUnit):
         """The entry of a file that something else wrote. [AF1]"""
         head, store = self.base_head(), self.ctx.store
         if self._layout.schema is None and not head.snapshot.schema.fields:
-            columns = footer_schema(store, path)
-            self.plan_write(values.from_arrow(columns))
+            self.plan_write(values.from_arrow(footer_schema(store, path)))
             self._writing = False
         schema = self._layout.schema or head.snapshot.schema
         if any(entry.path == path for entry in self.entries):
@@ -1019,8 +1018,7 @@ class Job(JointUnit):
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
-            new_id = self.ctx.new_field_id
-            schema = assign_new_ids(relaxed(data), new_id) if data.fields else data
+            schema = assign_new_ids(relaxed(data), self.ctx.new_field_id) if data.fields else data
             chosen = partitioning.check_partition_by(schema, partition_by)
             created = commit_loop.create_table(
                 self.ctx, schema=schema, partition_by=chosen, properties={}, provisional=True

@@ -220,8 +220,7 @@ def rollback_together(
     opened = _opened(list(versions), storage_options)
     contexts = [table._ctx.noting(message, metadata) for table in opened]
     planned = plan_joint_rollback(contexts, list(versions.values()), reason=reason)
-    outcomes = undo_together(planned)
-    return _committed_or_raise([table.url for table in opened], outcomes)
+    return _committed_or_raise([table.url for table in opened], undo_together(planned))
 
 
 def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> JointOutcome:
@@ -300,8 +299,7 @@ def read_together(
     Spec: MT12.
     """
     opened = _opened(list(named_tables(tables).values()), storage_options)
-    contexts = [TableContext(each._ctx.store) for each in opened]
-    heads = read_jointly(contexts)
+    heads = read_jointly([TableContext(each._ctx.store) for each in opened])
     return [PinnedTable(table, head) for table, head in zip(opened, heads, strict=True)]
 
 

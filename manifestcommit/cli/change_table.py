@@ -456,8 +456,7 @@ def _untag(options: Options) -> None:
     table = table_of(options)
     confirm(options, lambda: _plan_untag(options), table)
     outcome = table.untag(options.name)
-    document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
-    show(options, document)
+    show(options, {"version": outcome.version, "tag": options.name, "tagged": None, "until": None})
 
 
 @command(

@@ -78,9 +78,9 @@ def encodings(
 
 def _is_whole(type: pa.DataType) -> bool:
     """Whether Parquet stores the values as integers of 32 or 64 bits."""
-    kinds = pa.types
-    is_short = kinds.is_decimal(type) and type.precision <= _INTEGER_DIGITS
-    return bool(is_short or kinds.is_integer(type) or kinds.is_temporal(type))
+    if pa.types.is_decimal(type):
+        return bool(type.precision <= _INTEGER_DIGITS)
+    return bool(pa.types.is_integer(type) or pa.types.is_temporal(type))
 
 
 def _is_distinct(column: pa.ChunkedArray, rows: pa.Array | None) -> bool:

@@ -553,8 +553,7 @@ def _round(args: list[Typed]) -> Typed | None:
 
 
 def _isnan(arg: Typed) -> Typed:
-    is_nan = pc.is_nan(arg.expression)
-    return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
+    return Typed(pc.and_kleene(arg.expression.is_valid(), pc.is_nan(arg.expression)), "boolean")
 
 
 def _coalesce(args: list[Typed]) -> Typed | None:
@@ -889,8 +888,7 @@ def _alike_in_list(
     pairs where that is a float and the subject is not. NotUnderstoodError where there is none."""
     kinds = {each.type for each in known if isinstance(each.type, str)}
     if len(kinds) > 1:
-        common = partial(_common, is_utc=subject.is_utc)
-        kind = reduce(common, [subject.type, *kinds])
+        kind = reduce(partial(_common, is_utc=subject.is_utc), [subject.type, *kinds])
         if kind in FLOATS and subject.type not in FLOATS:
             first, *rest = _alike([subject, *members])
             return first, rest
@@ -903,8 +901,7 @@ def _members(subject: Typed, found: Sequence[Typed]) -> list[Any] | None:
         return None
     if subject.type in _INTEGERS and all(each.type in _INTEGERS for each in found):
         bound = 2 ** (arrow_type(subject.type).bit_width - 1)
-        fitting = [each.value for each in found if -bound <= each.value < bound]
-        return fitting or None
+        return [each.value for each in found if -bound <= each.value < bound] or None
     is_same = subject.type not in FLOATS and all(each.type == subject.type for each in found)
     return [each.value for each in found] if is_same and _has_order(subject.type) else None
 

@@ -270,8 +270,7 @@ def add_column(
 def _at(schema: Schema, name: str) -> tuple[Path, Field] | None:
     """The column of this name, or else the member of this path, such as `s.b` or `tags.element`, in
     any case; UsageError if it is that of two members, since names may have dots. [SC12]"""
-    there = walk(schema.fields)
-    found = [each for each in there if ".".join(each[0]).lower() == name.lower()]
+    found = [each for each in walk(schema.fields) if ".".join(each[0]).lower() == name.lower()]
     columns = [each for each in found if len(each[0]) == 1]
     if not columns and len(found) > 1:
         raise UsageError(

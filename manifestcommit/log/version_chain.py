@@ -340,8 +340,7 @@ def _newest_object(
             above = list_above(store, start)
         if not above.versions:
             return None
-        listed = others.keys() & {*above.versions}  # of tables that have no marker there
-        strays = {each for each in listed if others[each].snapshot.table_id not in above.tables}
+        strays = _strays(above, others)
         left = [version for version in above.versions if version not in strays]
         if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
             stray = misplaced(store.url, others[max(strays)].snapshot, above.tables)
@@ -368,6 +367,12 @@ def _newest_object(
                 return _beside_others(head, others, above, above.etag)
     text = f"the newest version vanished {_RESTARTS} times between list and get"
     raise StoreError(f"{store.url}: {text}; is the table being removed?")
+
+
+def _strays(above: VersionListing, others: Mapping[int, Head]) -> set[int]:
+    """Which of these objects, read before the listing, are of tables that have no marker there."""
+    listed = others.keys() & {*above.versions}
+    return {each for each in listed if others[each].snapshot.table_id not in above.tables}
 
 
 def _highest_own(

@@ -178,8 +178,7 @@ def type_of(name: str, type: str | pa.DataType) -> FieldType:
     """The type of a column, as a schema holds it."""
     if isinstance(type, str):
         return parse_type(type)
-    named = values.from_arrow(pa.schema([(name, type)]))
-    return named.fields[0].type
+    return values.from_arrow(pa.schema([(name, type)])).fields[0].type
 
 
 def edit_schema(ctx: TableContext, edit: Editing, default: Any = None) -> Outcome:

@@ -362,8 +362,7 @@ class Contents:
         if not self._is_there(run.path, run.bytes, version):
             return
         try:
-            names = self._reader.run(run, kind).column(0)
-            ends = pc.min_max(names)
+            ends = pc.min_max(self._reader.run(run, kind).column(0))
             if (ends["min"].as_py(), ends["max"].as_py()) != (run.first, run.last):
                 text = (
                     f"of {run.path} it says {run.first!r} to {run.last!r}, which are not its bounds"

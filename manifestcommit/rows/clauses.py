@@ -436,8 +436,7 @@ def _literal_number(number: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _fitting(field: Field, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     """Computed values as values of the column; UsageError where one would change. [RC7]"""
-    wanted = arrow_schema(Schema(fields=(field,)), physical=False, ids=False)
-    kind = wanted.field(0).type
+    kind = arrow_schema(Schema(fields=(field,)), physical=False, ids=False).field(0).type
     if values.type.equals(kind):
         return values
     try:

@@ -128,7 +128,6 @@ def prove(store: Store) -> None:
 def examine(
     store: Store,
     *,
-    creators: int = _CREATORS,
     rounds: int = 10,
     progress: Callable[[str], None] | None = None,
 ) -> DoctorReport:
@@ -136,7 +135,7 @@ def examine(
     requests, 85 MB. [ST12] progress: called with the name of each check before it runs. Raises
     StoreError if the store cannot be reached, and StoreDeniedError if writing is not allowed: then
     there is no result."""
-    site = Site(store, creators=creators, rounds=rounds)
+    site = Site(store, creators=_CREATORS, rounds=rounds)
     findings = []
     try:
         store.put(site.name("reached"), b"")
@@ -460,8 +459,7 @@ def _an_output_appears_whole(site: Site) -> str:
         output.close()
     finally:
         output.discard()
-    fault = f"a file of {len(body):,} bytes is not what was written"
-    _hold(site.store.get(name) == body, fault)
+    _hold(site.store.get(name) == body, f"a file of {len(body):,} bytes is not what was written")
     return f"{len(body):,} bytes"
 
 

@@ -30,7 +30,7 @@ from ..operations.adopt import adopt as _adopt
 from ..operations.compaction import Compaction, CompactionOptions
 from ..operations.gc import GcReport
 from ..operations.rollback import plan_rewind, plan_rollback, settle, tag, undo, untag
-from ..operations.upkeep_properties import RETENTION, argument_of, retention_of, sorting_of
+from ..operations.upkeep_properties import retention_of, sorting_of
 from ..protocol.compaction_plan import DEFAULT_MAX_BYTES, Group
 from ..protocol.retention import Policy
 from ..rows.find import is_for_spark
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.jobs")
 Age: TypeAlias = str | dt.timedelta
-_KEPT = [argument_of(name) for name in RETENTION]
 
 
 class Table(RowChanges, TableReads):
@@ -310,7 +309,13 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept = self._retention(
+            grace=grace,
+            keep_versions=keep_versions,
+            keep_for=keep_for,
+            keep_keys=keep_keys,
+            keep_keys_for=keep_keys_for,
+        )
         return gc_engine.run(self._ctx, kept, foreign=foreign, progress=progress or _silent)
 
     @checked()
@@ -335,12 +340,18 @@ class Table(RowChanges, TableReads):
 
         Spec: GC5.
         """
-        kept = self._retention(grace, keep_versions, keep_for, keep_keys, keep_keys_for)
+        kept = self._retention(
+            grace=grace,
+            keep_versions=keep_versions,
+            keep_for=keep_for,
+            keep_keys=keep_keys,
+            keep_keys_for=keep_keys_for,
+        )
         return gc_engine.plan(self._ctx, kept, foreign=foreign, progress=progress or _silent)
 
-    def _retention(self, *asked: Any) -> Policy:
-        """What gc keeps where it is asked to by these of its arguments, in their order."""
-        return retention_of(self._ctx.open().snapshot, dict(zip(_KEPT, asked, strict=True)))
+    def _retention(self, **asked: Any) -> Policy:
+        """What gc keeps where it is asked to by these of its arguments."""
+        return retention_of(self._ctx.open().snapshot, asked)
 
     @checked()
     def compact(

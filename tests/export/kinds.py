@@ -53,7 +53,7 @@ def all_types(path: str) -> mc.Table:
 
 
 def distinct(type: pa.DataType, least: int, greatest: int) -> pa.Array:
-    """200 values in turns from both ends, a few of them null, which repeat too seldom for a dictionary."""
+    """200 different values, alternating between both ends of the range, some of them null: no dictionary is made of them."""
     step = (greatest - least) // 200
     ends = [greatest - n // 2 * step if n % 2 else least + n // 2 * step for n in range(200)]
     through = {"date32[day]": pa.int32()}.get(str(type), pa.decimal128(19) if pa.types.is_decimal(type) else pa.int64())

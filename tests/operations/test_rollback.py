@@ -262,7 +262,7 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(path: str
     table = mc.Table(path)
     table.rollback(2, reason="x")
     assert (table.resolve(prepared), table.resolve(prepared).version) == ("committed", version)
-    assert mc.commit(path, prepared).version == version, "it is told what it did, and does nothing"
+    assert mc.commit(path, prepared).version == version, "it returns what it did, and does nothing"
     assert mc.Table(path).abort(prepared) == "committed"
     assert table.dataset().to_table().column("id").to_pylist() == [1]
     assert mc.write(rows([2]), path, key="k").version == 5

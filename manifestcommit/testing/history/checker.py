@@ -180,8 +180,7 @@ def check(history: Iterable[Operation]) -> Contradiction | None:
     _check_form(operations)
     tables = sorted({op.table for op in operations if op.table})
     parts = [[op for op in operations if op.table in ("", table)] for table in tables or [""]]
-    found = [shown for shown in map(_contradiction_in, parts) if shown is not None]
-    return _shortest(found)
+    return _shortest([shown for shown in map(_contradiction_in, parts) if shown is not None])
 
 
 def _shortest(found: Iterable[Contradiction]) -> Contradiction | None:
