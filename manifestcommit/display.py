@@ -83,8 +83,8 @@ def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
 
 
 class ReprMixin:
-    """A struct that prints on one line: members that differ from their defaults, long texts
-    last."""
+    """A struct that prints on one line: members that differ from their defaults, or all if none
+    does, long texts last."""
 
     __slots__ = ()
 
@@ -93,6 +93,7 @@ class ReprMixin:
         fields = msgspec.structs.fields(self)
         known = [(field.name, getattr(self, field.name), field.default) for field in fields]
         members = [(name, value) for name, value, default in known if value != default]
+        members = members or [(name, value) for name, value, _ in known]
         members.sort(key=lambda member: len(_short(member[1])) > 20)
         return line(type(self).__name__, members)
 

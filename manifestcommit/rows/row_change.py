@@ -113,6 +113,15 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     rewrites: tuple[str, ...] = ()
     tries: int = 1
 
+    def _counts(self) -> dict[str, int | None]:
+        counts = {
+            "rows_deleted": self.rows_deleted,
+            "rows_updated": self.rows_updated,
+            "rows_inserted": self.rows_inserted,
+            "files_rewritten": self.files_rewritten,
+        }
+        return {name: count or None for name, count in counts.items()}
+
 
 class Declared(msgspec.Struct, frozen=True):
     """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;

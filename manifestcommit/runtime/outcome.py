@@ -301,19 +301,24 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     metrics: JobMetrics | None = None
 
     def __repr__(self) -> str:
-        metrics, conflict = self.metrics, self.conflict
         members = {
             "kind": self.kind,
             "version": self.version,
-            "conflict": conflict.rule if conflict else None,
+            "conflict": self.conflict.rule if self.conflict else None,
             "reason": self.reason,
-            "rows": metrics.rows_committed or None if metrics else None,
-            "files": metrics.files_committed or None if metrics else None,
+            **self._counts(),
             "dropped_keys": self.dropped_keys,
             "attempts": self.attempts,
-            "seconds": metrics.seconds if metrics else None,
+            "seconds": self.metrics.seconds if self.metrics else None,
         }
-        return line("Outcome", members.items())
+        return line(type(self).__name__, members.items())
+
+    def _counts(self) -> dict[str, int | None]:
+        """What the job did, in numbers that are worth a look."""
+        metrics = self.metrics
+        if metrics is None:
+            return {}
+        return {"rows": metrics.rows_committed or None, "files": metrics.files_committed or None}
 
     @property
     def committed(self) -> bool:
