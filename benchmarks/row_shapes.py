@@ -8,7 +8,7 @@
 
 `floor` and `floor in threads` do by plain pyarrow what copy-on-write of `partitions` and `merge over partitions` cannot do without: they
 open and read each file, find rows by a key, and write a file for each partition with zstd. Nothing is hashed, synced or committed, and no
-bounds are kept. Where the floor is above deltalake, no writer that uses pyarrow is level with it: `benchmarks/profiles.md`.
+bounds are kept. Where the floor is above deltalake, no writer that calls pyarrow for each file is level with it: `benchmarks/profiles.md`.
 
 `work_s` is the call alone, `work_cpu_s` its CPU, in all threads, `peak_mb` the most memory that the process had above what it had before
 the call. Each round is a process of its own, on a copy of its table; after it the numbers of rows of both sides are compared.
