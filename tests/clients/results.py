@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -11,6 +10,7 @@ from tests.clients.faults import FAULTS
 from tests.clients.readers import READERS
 from tests.clients.run import REFUSED, SAME
 from tests.export.kinds import KINDS
+from tests.kit.pages import with_tables
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = REPO / "docs" / "reference" / "clients.md"
@@ -84,10 +84,5 @@ def faults() -> str:
 def replaced(text: str, results: Results) -> str:
     """The page with its tables and its date as they are now."""
     text = re.sub(r"The last run was on [-0-9]+", f"The last run was on {results['date']}", text)
-    made: Mapping[str, str] = {"| client | version |": totals(results), "| table |": matrix(results), "| client | what it": faults()}
-    for head, table in made.items():
-        pattern = re.compile(rf"^{re.escape(head)}.*\n(?:\|.*\n)+", re.MULTILINE)
-        if len(pattern.findall(text)) != 1:
-            raise ValueError(f"{PAGE}: there is no table that begins with {head!r}, or more than one")
-        text = pattern.sub(lambda _, table=table: table, text)  # type: ignore[misc]  # a default binds it
-    return text
+    made = {"| client | version |": totals(results), "| table |": matrix(results), "| client | what it": faults()}
+    return with_tables(text, made, page=PAGE)

@@ -1,11 +1,11 @@
 """What the last run in each environment has found, and the tables of docs/reference/supported.md."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
+from tests.kit.pages import with_tables
 from tests.versions.environments import REPO, environments
 
 from manifestcommit.spark.features import FEATURES, Version
@@ -67,9 +67,4 @@ def runs(results: Mapping[str, Result]) -> str:
 
 def replaced(text: str) -> str:
     """The page with both tables as they are now."""
-    for head, table in (("| with Spark |", features()), ("| environment |", runs(recorded()))):
-        pattern = re.compile(rf"^{re.escape(head)}.*\n(?:\|.*\n)+", re.MULTILINE)
-        if len(pattern.findall(text)) != 1:
-            raise ValueError(f"{PAGE}: there is no table that begins with {head!r}, or more than one")
-        text = pattern.sub(lambda _, table=table: table, text)  # type: ignore[misc]  # a default binds it
-    return text
+    return with_tables(text, {"| with Spark |": features(), "| environment |": runs(recorded())}, page=PAGE)
