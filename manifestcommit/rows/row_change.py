@@ -114,13 +114,8 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     tries: int = 1
 
     def _counts(self) -> dict[str, int | None]:
-        counts = {
-            "rows_deleted": self.rows_deleted,
-            "rows_updated": self.rows_updated,
-            "rows_inserted": self.rows_inserted,
-            "files_rewritten": self.files_rewritten,
-        }
-        return {name: count or None for name, count in counts.items()}
+        names = ("rows_deleted", "rows_updated", "rows_inserted", "files_rewritten")
+        return {name: getattr(self, name) or None for name in names}
 
 
 class Declared(msgspec.Struct, frozen=True):

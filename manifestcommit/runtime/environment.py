@@ -100,16 +100,6 @@ def tune(changed: Tuning) -> Tuning:
     return before
 
 
-@contextlib.contextmanager
-def tuned(changed: Tuning) -> Iterator[None]:
-    """With another tuning of this process, in all of its threads."""
-    before = tune(changed)
-    try:
-        yield
-    finally:
-        tune(before)
-
-
 class Env:
     """Clock, randomness and waiting of a real process; simulators have their own."""
 

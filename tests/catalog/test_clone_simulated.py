@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 
 import pytest
-from tests.kit.sizes import rounds
+from tests.kit.sizes import rounds, tuned
 from tests.simulator.oracle import ViolationError
 from tests.simulator.simulator import _let_arrive, _tuning_of, _worlds
 from tests.simulator.themes import THEMES, program
@@ -22,7 +22,6 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter
 from manifestcommit.operations.verify import verify
 from manifestcommit.protocol.retention import DAY_S
-from manifestcommit.runtime.environment import tuned
 from manifestcommit.scan import planning
 from manifestcommit.testing.scheduler import Actor, Choices, Died, onlooker
 from manifestcommit.testing.simulated_store import SimulatedStore, Space, Watcher

@@ -9,8 +9,8 @@ from tests.clients.environments import REPO
 from tests.clients.faults import FAULTS
 from tests.clients.readers import READERS
 from tests.clients.run import REFUSED, SAME
+from tests.docs.generated import with_tables
 from tests.export.kinds import KINDS
-from tests.kit.pages import with_tables
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = REPO / "docs" / "reference" / "clients.md"
@@ -84,5 +84,4 @@ def faults() -> str:
 def replaced(text: str, results: Results) -> str:
     """The page with its tables and its date as they are now."""
     text = re.sub(r"The last run was on [-0-9]+", f"The last run was on {results['date']}", text)
-    made = {"| client | version |": totals(results), "| table |": matrix(results), "| client | what it": faults()}
-    return with_tables(text, made, page=PAGE)
+    return with_tables(text, {"| client | version |": totals(results), "| table |": matrix(results), "| client | what it": faults()})

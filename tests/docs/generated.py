@@ -28,4 +28,12 @@ def _help(parser: argparse.ArgumentParser) -> str:
     return "```text\n" + re.sub(r"\x1b\[[0-9;]*m", "", parser.format_help()).rstrip() + "\n```"
 
 
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """The text of a page with these tables, each in place of the only one whose first line begins in the same way."""
+    for head, table in tables.items():
+        (found,) = re.findall(rf"^{re.escape(head)}.*\n(?:\|.*\n)+", text, re.MULTILINE)
+        text = text.replace(found, table)
+    return text
+
+
 PAGES: Mapping[str, Callable[[], str]] = {"command_line": command_line}

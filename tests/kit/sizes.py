@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pytest
 
-from manifestcommit.runtime.environment import tuned, tuning
+from manifestcommit.runtime.environment import Tuning, tune, tuning
 
 T = TypeVar("T")
 
@@ -58,6 +58,16 @@ class SetBudgets(Protocol):
     """The fixture `set_budgets`: these budgets are others for the rest of the test."""
 
     def __call__(self, **changes: int) -> None: ...
+
+
+@contextlib.contextmanager
+def tuned(changed: Tuning) -> Iterator[None]:
+    """Within the block this process is tuned so, in all of its threads."""
+    before = tune(changed)
+    try:
+        yield
+    finally:
+        tune(before)
 
 
 @contextlib.contextmanager

@@ -231,11 +231,9 @@ def test_a_value_is_one_line_in_a_repl(made: tuple[mc.Table, mc.Outcome, str]) -
 
 def test_a_row_change_shows_the_rows_that_it_changed(tmp_path: Path) -> None:
     mc.write(pa.table({"id": [1, 2, 3]}), tmp_path)
-    table = mc.Table(tmp_path)
-    merged = repr(table.merge(pa.table({"id": [3, 4]}), on="id"))
+    merged = repr(mc.Table(tmp_path).merge(pa.table({"id": [3, 4]}), on="id"))
     assert merged.startswith("RowOutcome(kind='committed', version=3, rows_updated=1, rows_inserted=1, files_rewritten=1, "), merged
-    assert "rows_deleted=2" in repr(table.delete("id < 3"))
-    assert repr(table.compact()).startswith("Compaction(commits=0, groups=0, rows=0, ")
+    assert repr(mc.Table(tmp_path).compact()).startswith("Compaction(commits=0, groups=0, rows=0, ")
 
 
 def test_a_waiting_job_shows_the_id_that_finishes_it(tmp_path: Path) -> None:

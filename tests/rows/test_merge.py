@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.row_tables import MERGES, changed, content, copy, merged, shown, with_repeated_keys
+from tests.kit.sizes import tuned
 from tests.kit.tables import table_with
 
 import manifestcommit as mc
@@ -20,7 +21,7 @@ from manifestcommit.format.values import from_arrow
 from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.find import KeyIndex
-from manifestcommit.runtime.environment import Tuning, tuned
+from manifestcommit.runtime.environment import Tuning
 from manifestcommit.table import Table
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.row_changes import begin_merge
 from tests.kit.footers import parquet_bytes
 from tests.kit.row_tables import CLAUSE_MERGES, SOURCE, content, copy, merged_by_clauses, shown
-from tests.kit.sizes import rest_thorough
+from tests.kit.sizes import rest_thorough, tuned
 from tests.kit.tables import begin, check_table, memory, read_ids, rows, table_with, write
 
 import manifestcommit as mc
@@ -18,7 +18,7 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.rows import find
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.clauses import Clauses
-from manifestcommit.runtime.environment import Tuning, tuned
+from manifestcommit.runtime.environment import Tuning
 from manifestcommit.runtime.outcome import committed_or_raise
 from manifestcommit.testing.faults import FaultStore
 

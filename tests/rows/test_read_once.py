@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
+from tests.kit.sizes import tuned
 from tests.kit.tables import memory, read_ids, rows, session, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows.where import delete_where, update_where
-from manifestcommit.runtime.environment import Tuning, tuned
+from manifestcommit.runtime.environment import Tuning
 from manifestcommit.scan import planning
 from manifestcommit.store.local import MemoryStore
 

@@ -22,13 +22,15 @@ GROUP = 20_000
 
 
 class Remote(MemoryStore):
-    """Objects in memory that are read by ranges, as those of a bucket are; every request is noted when it begins."""
+    """Objects in memory that are read by ranges, as those of a bucket are, each later by `delay_s`; every request is noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0) -> None:
         super().__init__(f"/test_read_ahead/{next(_ROOTS)}")
         self.asked: list[tuple[str, int, int]] = []
+        self.delay_s = delay_s
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        time.sleep(self.delay_s)
         data = super().get(name, start, end)
         self.asked.append((name, start or 0, (start or 0) + len(data)))
         return data
@@ -145,15 +147,8 @@ def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkey
 def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """`limit` would fill a worker's log with requests that could not be sent any more."""
     monkeypatch.setattr(module, "_AT_ONCE", 1)
-    store = Remote()
+    store = Remote(0.02)
     files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
-    plain = store.get
-
-    def slow(*asked: Any) -> bytes:
-        time.sleep(0.02)
-        return plain(*asked)
-
-    monkeypatch.setattr(store, "get", slow)
     parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True, footers={})
     next(parts)
     parts.close()
@@ -167,14 +162,7 @@ def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pyte
     monkeypatch.setattr(module, "_REQUEST_BYTES", 100_000)
     monkeypatch.setattr(module, "GAP_BYTES", 0)
     monkeypatch.setattr(module, "SMALL_FILE_BYTES", 0)
-    store = Remote()
-    plain = store.get
-
-    def slow(*asked: Any) -> bytes:
-        time.sleep(0.002)
-        return plain(*asked)
-
-    monkeypatch.setattr(store, "get", slow)
+    store = Remote(0.002)
     files = [file_of(store, f"{n}", GROUP, n * GROUP) for n in range(3)]
     parts = list(read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True, footers={}))
     assert [n for part in parts for n in part.file.read_row_groups(part.groups).column("n").to_pylist()] == list(range(3 * GROUP))

@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.kit.footers import changed, parquet_bytes
+from tests.kit.sizes import tuned
 from tests.kit.tables import memory, rows, session, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.rows import row_change as rewrite
 from manifestcommit.rows import row_change as whole_file
 from manifestcommit.rows.row_change import batches_of, checked_bytes, scan, wanted_columns
-from manifestcommit.runtime.environment import Tuning, tuned
+from manifestcommit.runtime.environment import Tuning
 from manifestcommit.scan import planning
 from manifestcommit.scan.arrow_dataset import open_dataset
 from manifestcommit.testing import CountingStore

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+from tests.kit.sizes import tuned
 from tests.simulator.joint_workers import check_splits
 from tests.simulator.oracle import ViolationError, WatchedSpace
 from tests.simulator.run_history import History
@@ -22,7 +23,7 @@ from manifestcommit.log.table_context import TableContext
 from manifestcommit.operations import alter, gc
 from manifestcommit.protocol.apply import Budgets
 from manifestcommit.protocol.retention import DAY_S, Policy
-from manifestcommit.runtime.environment import Tuning, tuned, tuning
+from manifestcommit.runtime.environment import Tuning, tuning
 from manifestcommit.testing import pipelines
 from manifestcommit.testing.history.checker import check, check_joint
 from manifestcommit.testing.history.operation import Contradiction, Operation

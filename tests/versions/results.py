@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
-from tests.kit.pages import with_tables
+from tests.docs.generated import with_tables
 from tests.versions.environments import REPO, environments
 
 from manifestcommit.spark.features import FEATURES, Version
@@ -67,4 +67,4 @@ def runs(results: Mapping[str, Result]) -> str:
 
 def replaced(text: str) -> str:
     """The page with both tables as they are now."""
-    return with_tables(text, {"| with Spark |": features(), "| environment |": runs(recorded())}, page=PAGE)
+    return with_tables(text, {"| with Spark |": features(), "| environment |": runs(recorded())})
