@@ -86,7 +86,7 @@ def jobs_in(rows: pa.Table) -> Iterable[tuple[str, int]]:
 # --- the end of a run ---------------------------------------------------------------------------------------------------
 def check_banks(world: World, told: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[str]], int]:
     """The findings of each bank, and how many commits went unheard."""
-    chains = {bank: check.readable(check.read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS}
+    chains = {bank: check.read_chain(open_store(world.urls[bank], world.direct)) for bank in BANKS}
     findings, unheard = dict[str, list[str]](), 0
     for bank, links in chains.items():
         store, table = open_store(world.urls[bank], world.direct), world.table(bank, direct=True)
@@ -131,6 +131,6 @@ def check_members(links: Sequence[check.Link], chains: Mapping[str, Sequence[che
 
 def count_members(world: World) -> dict[str, int]:
     """How many members can still be read about, and how many of all are void, at the end."""
-    chains = [check.readable(check.read_chain(open_store(world.urls[bank], world.direct))) for bank in BANKS]
+    chains = [check.read_chain(open_store(world.urls[bank], world.direct)) for bank in BANKS]
     members = sum(link.snapshot.get("pending") is not None for links in chains for link in links)
     return {"members": members, "void": sum(len(links[-1].snapshot.get("void", ())) for links in chains)}

@@ -147,18 +147,16 @@ def last_of(table: pa.Table) -> int:
 
 # --- one table at the end -----------------------------------------------------------------------------------------------
 def read_chain(store: Store) -> list[Link]:
-    """Every version whose object exists, ascending."""
+    """Every version from the first that readers may ask for on, ascending.
+
+    A gc that was killed leaves some below them, and a stalled writer may bring one back. Which of those are void, no newer version says.
+    """
     names = {int(match[1]): info.name for info in store.list(_VERSIONS) if (match := _NAME.fullmatch(info.name))}
     links = []
     for version in sorted(names):
         data = store.get(names[version])
         snapshot = json.loads(zstandard.ZstdDecompressor().decompress(data))
         links.append(Link(version=version, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", snapshot=snapshot))
-    return links
-
-
-def readable(links: Sequence[Link]) -> list[Link]:
-    """Those that the newest one lets be read: a gc that was killed leaves some below them, and a stalled writer may bring one back."""
     return [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
 
 
@@ -349,7 +347,7 @@ def check_fed(
 ) -> tuple[list[str], int]:
     """All of a table that the log went to, and how many commits went unheard."""
     store, table = open_store(url, options), mc.Table(url, options)
-    links = readable(read_chain(store))
+    links = read_chain(store)
     findings, files = check_files(store, table.files())
     findings += check_chain(links)
     findings += check_every_version(links, files, log, known_keys(store, links[0]))
@@ -374,7 +372,7 @@ def check_counts(table: mc.Table) -> list[str]:
 def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], name: str = "state") -> tuple[list[str], int]:
     """All of a table that the log does not go to, at most versions. name: which of them it is."""
     store, table = open_store(url, options), mc.Table(url, options)
-    links = readable(read_chain(store))
+    links = read_chain(store)
     findings, _ = check_files(store, table.files())
     findings += check_chain(links)
     counted = _counted(table, links) if name == COUNTER else {}
