@@ -63,8 +63,8 @@ def _compact(options: Options) -> None:
         made = table.compact(**which, progress=steps)
     more = ""
     if not (made.version or made.lost_groups or made.left_groups):
-        nothing = "no small files or manifests that could become fewer were found"
-        more = f"nothing was committed: {nothing}"
+        more = "nothing was committed: no small files or manifests that could become fewer were "
+        more += "found (files with other watermark ranges stay apart)"
     show(options, msgspec.to_builtins(made), more=more)
 
 

@@ -678,7 +678,7 @@ class BackgroundWorker:
 _ACCEPTED = (
     "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or later) "
     "or polars DataFrame, a DuckDB relation, or anything else with __arrow_c_stream__ that yields "
-    "columns"
+    "columns (pyarrow.Table.from_pylist makes a Table of a list of dictionaries)"
 )
 
 

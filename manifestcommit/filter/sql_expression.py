@@ -191,7 +191,7 @@ def columns_of(schema: Schema, of: str = "The table") -> Resolve:
     """The columns of a table and the members of its structs, by their names."""
 
     def resolve(names: tuple[str, ...]) -> tuple[ColumnPath, Field]:
-        field = find_column(schema, names[0], of)
+        field = find_column(schema, names[0], of, in_sql=len(names) == 1)
         path = [field.name]
         for name in names[1:]:
             if not isinstance(field.type, StructType):

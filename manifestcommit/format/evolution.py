@@ -391,23 +391,23 @@ def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
 _last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
 
 
-def find_column(schema: Schema, name: str, of: str = "The table") -> Field:
-    """The column with that name, exactly or else in another case; UsageError if there is none."""
+def find_column(schema: Schema, name: str, of: str = "The table", *, in_sql: bool = False) -> Field:
+    """The column with that name, exactly or else in another case. in_sql: perhaps meant as text."""
     global _last_names
     fields, named = _last_names  # once: another thread may ask about another schema meanwhile
     if fields is not schema.fields:
         named = {field.name.lower(): field for field in reversed(schema.fields)}
         named |= {field.name: field for field in schema.fields}
         _last_names = schema.fields, named
-    found = named.get(name) or named.get(name.lower())
-    if found is not None:
+    if (found := named.get(name) or named.get(name.lower())) is not None:
         return found
     if any(".".join(path).lower() == name.lower() for path, _ in walk(schema.fields)):
         raise UsageError(
             f"{shown(name)} is a member of a column, and only a whole column can be named here."
         )
     known = ", ".join(repr(field.name) for field in schema.fields[:20]) or "none"
-    raise UsageError(f"{of} has no column {shown(name)}; it has {known}.")
+    hint = f" A text has quotes: {shown(name)}." if in_sql else ""
+    raise UsageError(f"{of} has no column {shown(name)}; it has {known}.{hint}")
 
 
 # --- Does the data fit? ---------------------------------------------------------------------------

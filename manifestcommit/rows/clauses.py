@@ -754,7 +754,7 @@ def both_sides(table: Schema, source: Schema) -> Resolve:
                 f"both sides have the column {shown!r}: say target.{shown} or source.{shown}"
             )
         if not having:
-            find_column(table if table.fields else source, names[0])
+            find_column(table if table.fields else source, names[0], in_sql=len(names) == 1)
             raise NotUnderstoodError(f"{'.'.join(names)!r} is no column")
         return resolve((having[0], *names))
 

@@ -73,8 +73,9 @@ _SPARSE = 8  # codes of keys for each that there is, of which a table is made
 _FEW_KEYS = 10_000  # by whose values, besides their bounds, files are skipped
 _WHOLE = (
     "replaces whole rows. Nothing was done. Add the column, or merge the source's columns only: "
-    "when_matched=mc.Update(), when_not_matched=mc.Insert()"
+    "when_matched=mc.Update(), when_not_matched=mc.Insert() (or None, which adds no rows)"
 )
+ONCE = 'Give it one row for each key, or say which counts: keep="last", by=a column of it.'
 
 # path -> how many of its rows are updated, and how many are deleted
 Counts = Mapping[str, tuple[int, int]]
@@ -658,8 +659,7 @@ class KeyIndex:
         key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
         shown = ", ".join(f"{name}={python_value(value)!r}" for name, value in key)
         raise UsageError(
-            f"the source has {len(places)} rows with the key {shown}; nothing "
-            "was committed. Give it one row for each key."
+            f"the source has {len(places)} rows with the key {shown}; nothing was committed. {ONCE}"
         )
 
 

@@ -95,9 +95,9 @@ def whole(least: int | None) -> Rule:
     return within(least, _LARGEST, f"a whole number from {least} on")
 
 
-def one_of(*choices: str) -> Rule:
-    """One of these texts."""
-    expected = " or ".join(f'"{choice}"' for choice in choices)
+def one_of(*choices: str, more: str = "") -> Rule:
+    """One of these texts. more: what an error adds to them."""
+    expected = " or ".join(f'"{choice}"' for choice in choices) + more
     return fits(lambda value: isinstance(value, str) and value in choices, expected)
 
 
@@ -494,7 +494,7 @@ RULES: dict[str, Rule] = {
     "message": optional(message),
     "min_files": whole(2),
     "metadata": optional(metadata),
-    "mode": one_of("append", "overwrite", "error", "ignore"),
+    "mode": one_of("append", "overwrite", "error", "ignore", more=" (upsert: Table.merge)"),
     **dict.fromkeys(("name", "new_name"), _NAME),
     "null_safe": flag_or_names,
     "on": names_or_pairs,

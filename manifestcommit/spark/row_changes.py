@@ -25,7 +25,7 @@ from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations.compaction import Rewrite, Rewriting
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
-from ..rows.find import Counts, Staged, needed_columns
+from ..rows.find import ONCE, Counts, Staged, needed_columns
 from ..rows.row_change import Batches, Executor, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
 from .conditions import arrow_of, check_repeatable, evaluating, side_of, understand
@@ -236,7 +236,7 @@ class SparkMatch:
             row = twice[0]
             shown = ", ".join(f"{name}={row[index]!r}" for index, name in enumerate(self._keys))
             what = f"the source has {row[len(self._keys)]} rows with the key {shown}"
-            raise UsageError(f"{what}; nothing was committed. Give it one row for each key.")
+            raise UsageError(f"{what}; nothing was committed. {ONCE}")
 
     def members(self) -> None:
         """The source's keys stay where they are."""
