@@ -64,7 +64,7 @@ def _compact(options: Options) -> None:
     more = ""
     if not (made.version or made.lost_groups or made.left_groups):
         more = "nothing was committed: no small files or manifests that could become fewer were "
-        more += "found (files with other watermark ranges stay apart)"
+        more += "found (those written with watermarks and those without stay apart)"
     show(options, msgspec.to_builtins(made), more=more)
 
 
