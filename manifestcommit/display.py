@@ -83,8 +83,7 @@ def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
 
 
 class ReprMixin:
-    """A struct that prints on one line: members that differ from their defaults, or all if none
-    does, long texts last."""
+    """A struct that prints on one line: what differs from defaults, else all, long texts last."""
 
     __slots__ = ()
 

@@ -392,7 +392,8 @@ _last_names: tuple[tuple[Field, ...], dict[str, Field]] = ((), {})
 
 
 def find_column(schema: Schema, name: str, of: str = "The table", *, in_sql: bool = False) -> Field:
-    """The column with that name, exactly or else in another case. in_sql: perhaps meant as text."""
+    """The column with that name, exactly or else in another case; UsageError if there is none.
+    in_sql: it may have been meant as a text."""
     global _last_names
     fields, named = _last_names  # once: another thread may ask about another schema meanwhile
     if fields is not schema.fields:

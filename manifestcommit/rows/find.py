@@ -75,7 +75,6 @@ _WHOLE = (
     "replaces whole rows. Nothing was done. Add the column, or merge the source's columns only: "
     "when_matched=mc.Update(), when_not_matched=mc.Insert() (or None, which adds no rows)"
 )
-ONCE = 'Give it one row for each key, or say which counts: keep="last", by=a column of it.'
 
 # path -> how many of its rows are updated, and how many are deleted
 Counts = Mapping[str, tuple[int, int]]
@@ -654,13 +653,18 @@ class KeyIndex:
             yield name, column.unique().drop_null(), is_safe and column.null_count > 0
 
     def _refuse(self, rows: pa.Table, code: pa.Scalar) -> None:
-        codes, _ = self._codes(rows)
-        places = pc.indices_nonzero(pc.equal(codes, code))
-        key = zip(self.names, (column[places[0].as_py()] for column in self._columns), strict=True)
-        shown = ", ".join(f"{name}={python_value(value)!r}" for name, value in key)
-        raise UsageError(
-            f"the source has {len(places)} rows with the key {shown}; nothing was committed. {ONCE}"
-        )
+        places = pc.indices_nonzero(pc.equal(self._codes(rows)[0], code))
+        key = [python_value(column[places[0].as_py()]) for column in self._columns]
+        raise repeated(self.names, key, len(places))
+
+
+def repeated(names: Sequence[str], key: Sequence[Any], rows: int) -> UsageError:
+    """The error of a source that has so many rows with this key. [RC3]"""
+    shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, key, strict=True))
+    return UsageError(
+        f"the source has {rows} rows with the key {shown}; nothing was committed. Give it one row "
+        'for each key, or say which counts: keep="last", by=a column of it.'
+    )
 
 
 def _span(column: pa.Array) -> tuple[int, int] | None:

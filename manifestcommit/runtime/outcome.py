@@ -315,8 +315,7 @@ class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
 
     def _counts(self) -> dict[str, int | None]:
         """What the job did, in numbers that are worth a look."""
-        metrics = self.metrics
-        if metrics is None:
+        if (metrics := self.metrics) is None:
             return {}
         return {"rows": metrics.rows_committed or None, "files": metrics.files_committed or None}
 

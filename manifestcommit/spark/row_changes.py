@@ -18,14 +18,13 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType
 
-from ..errors import UsageError
 from ..files.writer import WritePlan
 from ..format.fields import Schema, from_spark, unpadded
 from ..format.snapshot import Snapshot
 from ..log.table_context import TableContext
 from ..operations.compaction import Rewrite, Rewriting
 from ..rows.clauses import Compiled, Condition, Decided, Rules, inserted
-from ..rows.find import ONCE, Counts, Staged, needed_columns
+from ..rows.find import Counts, Staged, needed_columns, repeated
 from ..rows.row_change import Batches, Executor, NewFiles, NewRows, RowChange, ranges_of
 from ..scan.arrow_dataset import constants_in
 from .conditions import arrow_of, check_repeatable, evaluating, side_of, understand
@@ -233,10 +232,8 @@ class SparkMatch:
         counted = named.groupBy(*map(quoted, self._names)).count()
         twice = counted.filter("`count` > 1").limit(1).collect()
         if twice:
-            row = twice[0]
-            shown = ", ".join(f"{name}={row[index]!r}" for index, name in enumerate(self._keys))
-            what = f"the source has {row[len(self._keys)]} rows with the key {shown}"
-            raise UsageError(f"{what}; nothing was committed. {ONCE}")
+            *key, rows = twice[0]
+            raise repeated(self._keys, key, rows)
 
     def members(self) -> None:
         """The source's keys stay where they are."""

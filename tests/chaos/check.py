@@ -147,10 +147,8 @@ def last_of(table: pa.Table) -> int:
 
 # --- one table at the end -----------------------------------------------------------------------------------------------
 def read_chain(store: Store) -> list[Link]:
-    """Every version from the first that readers may ask for on, ascending.
-
-    A gc that was killed leaves some below them, and a stalled writer may bring one back. Which of those are void, no newer version says.
-    """
+    """Every version from the first that readers may ask for on, ascending. A gc that was killed leaves some below, and a stalled writer may
+    bring one back; which of those are void, no newer version says."""
     names = {int(match[1]): info.name for info in store.list(_VERSIONS) if (match := _NAME.fullmatch(info.name))}
     links = []
     for version in sorted(names):

@@ -31,8 +31,9 @@ def _help(parser: argparse.ArgumentParser) -> str:
 def with_tables(text: str, tables: Mapping[str, str]) -> str:
     """The text of a page with these tables, each in place of the only one whose first line begins in the same way."""
     for head, table in tables.items():
-        (found,) = re.findall(rf"^{re.escape(head)}.*\n(?:\|.*\n)+", text, re.MULTILINE)
-        text = text.replace(found, table)
+        found = re.findall(rf"^{re.escape(head)}.*\n(?:\|.*\n)+", text, re.MULTILINE)
+        assert len(found) == 1, f"{len(found)} tables begin with {head!r}"
+        text = text.replace(found[0], table)
     return text
 
 

@@ -432,6 +432,12 @@ def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path:
     check_clean(store)
 
 
+@pytest.fixture
+def disk(root: Path) -> LocalStore:
+    write(store := LocalStore(str(root)), rows([1], day=DAY), partition_by=["day"])
+    return store
+
+
 def slow(store: Store, act: Callable[[], object], job: Any = None) -> Any:
     """A job with a file that is half written while `act` takes place."""
     job = job or begin(store)
@@ -447,69 +453,61 @@ def slow(store: Store, act: Callable[[], object], job: Any = None) -> Any:
     return job
 
 
-def test_a_file_that_a_running_task_still_writes_is_not_taken_however_old_it_is(tmp_path: Path) -> None:
+def test_a_file_that_a_running_task_still_writes_is_not_taken_however_old_it_is(disk: LocalStore, root: Path) -> None:
     """A task that computes for longer than the grace period: its job can still commit, so its half file stays. [GC9] [IV7]"""
-    store = LocalStore(str(tmp_path / "t"))
-    write(store, rows([1], day=DAY), partition_by=["day"])
 
     def collect() -> None:
-        (half,) = store.unfinished()
-        os.utime(tmp_path / "t" / half.temporary, (1, 1))
-        gc(store)
-        assert [each.name for each in store.unfinished()] == [half.name]
+        (half,) = disk.unfinished()
+        os.utime(root / half.temporary, (1, 1))
+        gc(disk)
+        assert [each.name for each in disk.unfinished()] == [half.name]
 
-    slow(store, collect).commit()
-    assert read_ids(store) == [1, *range(500, 5600)]
-    check_clean(store)
+    slow(disk, collect).commit()
+    assert read_ids(disk) == [1, *range(500, 5600)]
+    check_clean(disk)
 
 
-def test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told(tmp_path: Path) -> None:
+def test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told(disk: LocalStore) -> None:
     """However young it is: nobody can finish it. [GC9] [ST15] [CM2]"""
-    store = LocalStore(str(tmp_path / "t"))
-    write(store, rows([1], day=DAY), partition_by=["day"])
 
     def collect() -> None:
-        write(store, rows([2], day=None))
-        assert len(list(store.unfinished())) == 1
-        assert gc(store).deleted["unfinished output"].count == 1
+        write(disk, rows([2], day=None))
+        assert len(list(disk.unfinished())) == 1
+        assert gc(disk).deleted["unfinished output"].count == 1
 
     with pytest.raises(errors.JobFencedError, match="began before the table's fence") as caught:
-        slow(store, collect)
+        slow(disk, collect)
     assert isinstance(caught.value.__cause__, errors.OutputGoneError)
-    assert list(store.unfinished()) == [] and read_ids(store) == [1, 2]
-    check_clean(store)
+    assert list(disk.unfinished()) == [] and read_ids(disk) == [1, 2]
+    check_clean(disk)
 
 
-def test_who_loses_a_half_file_of_a_job_that_another_process_has_committed_is_not_told_that_it_was_not(tmp_path: Path) -> None:
+def test_who_loses_a_half_file_of_a_job_that_another_process_has_committed_is_not_told_that_it_was_not(disk: LocalStore) -> None:
     """Both run one recoverable job, which has one id; gc takes what the slower one has left. [CM2] [AB6] [GC9]"""
-    store = LocalStore(str(tmp_path / "t"))
-    write(store, rows([1], day=DAY), partition_by=["day"])
-    mine = job_on(session(store), key="k", fingerprint="the same", recoverable=True)
+    mine = job_on(session(disk), key="k", fingerprint="the same", recoverable=True)
 
     def commit_and_collect() -> None:
-        other = job_on(session(store), key="k", fingerprint="the same", recoverable=True)
+        other = job_on(session(disk), key="k", fingerprint="the same", recoverable=True)
         assert other.id == mine.id
         other.write(rows(range(500, 5600), day="x"))
         assert other.commit().committed
-        write(store, rows([2], day=None))
-        gc(store)
+        write(disk, rows([2], day=None))
+        gc(disk)
 
     with pytest.raises(errors.OutputGoneError, match="removed while it was written"):
-        slow(store, commit_and_collect, mine)
-    assert begin(store, "k", "the same").already_committed and len(read_ids(store)) == 5102
-    check_clean(store)
+        slow(disk, commit_and_collect, mine)
+    assert begin(disk, "k", "the same").already_committed and len(read_ids(disk)) == 5102
+    check_clean(disk)
 
 
-def test_the_half_file_that_somebody_removed_is_told_as_gone(tmp_path: Path) -> None:
+def test_the_half_file_that_somebody_removed_is_told_as_gone(disk: LocalStore) -> None:
     """The job is not fenced: it is not gc that has taken it. [ST15] [CM2]"""
-    store = LocalStore(str(tmp_path / "t"))
-    write(store, rows([1], day=DAY), partition_by=["day"])
 
     def clean() -> None:
-        for each in store.unfinished():
-            store.discard_unfinished(each)
+        for each in disk.unfinished():
+            disk.discard_unfinished(each)
 
     with pytest.raises(errors.OutputGoneError, match="removed while it was written"):
-        slow(store, clean)
-    assert read_ids(store) == [1]
-    check_clean(store)
+        slow(disk, clean)
+    assert read_ids(disk) == [1]
+    check_clean(disk)

@@ -26,8 +26,7 @@ class Remote(MemoryStore):
 
     def __init__(self, delay_s: float = 0) -> None:
         super().__init__(f"/test_read_ahead/{next(_ROOTS)}")
-        self.asked: list[tuple[str, int, int]] = []
-        self.delay_s = delay_s
+        self.asked, self.delay_s = list[tuple[str, int, int]](), delay_s
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         time.sleep(self.delay_s)
