@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.catalog.conftest import ICEBERG, TOKEN, Server
-from tests.catalog.test_rest import stored
 from tests.clients.environments import REPO, python_of
 from tests.export.clients import duck
+from tests.kit.web import stored
 
 import manifestcommit as mc
 

@@ -1,7 +1,6 @@
 """A lake: tables are found by their markers, named by their folders, created and dropped. [LK1]-[LK4]"""
 
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.sizes import rest_thorough
+from tests.kit.stores import HOSTILE, NOT_ON_AZURE, Toy
+from tests.kit.stores import toy as toy
+from tests.kit.web import Counting
 from tests.store.conftest import KINDS, QUICK_KINDS, root_of
 from tests.store.conftest import azure_root as azure_root
 from tests.store.conftest import gcs_root as gcs_root
 from tests.store.conftest import s3_root as s3_root
 from tests.store.places import Place
-from tests.store.test_other import Toy
-from tests.store.test_other import toy as toy
-from tests.store.test_store import HOSTILE, NOT_ON_AZURE
 
 import manifestcommit as mc
 from manifestcommit.catalog import lake as lake_module
@@ -29,13 +28,6 @@ from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore
 
 ONE = pa.schema([("n", pa.int64())])
-
-
-class Counting(CountingStore):
-    """Counts lists of folders, too, as one request each."""
-
-    def folders(self, prefix: str) -> Sequence[str]:
-        return self._call("list", prefix, lambda: tuple(self._inner.folders(prefix)))
 
 
 @pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "seaweedfs"], *QUICK_KINDS))

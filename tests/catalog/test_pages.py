@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from tests.catalog.browser import browser
 from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
-from tests.catalog.test_rest import stored
-from tests.report.test_page import chromium as chromium
+from tests.kit.web import chromium as chromium
+from tests.kit.web import stored
 
 import manifestcommit as mc
 from manifestcommit.catalog import pages, rest

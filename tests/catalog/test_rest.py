@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from tests.catalog.conftest import ICEBERG, TOKEN, Server, served
-from tests.catalog.test_lake import Counting
 from tests.kit.command import Run
+from tests.kit.web import Counting, stored
 
 import manifestcommit as mc
 from manifestcommit.catalog import rest
@@ -40,12 +40,6 @@ PATHS = (
     "/v1/namespaces/sales/views",
     "/v1/none",
 )
-
-
-def stored(lake: mc.Lake) -> dict[str, bytes]:
-    """All objects of the lake."""
-    store = open_store(lake.url)
-    return {info.name: store.get(info.name) for info in store.list("")}
 
 
 # --- what is served -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.clients.environments import REPO, clients_in, python_of
 from tests.clients.readers import READERS, S3
 from tests.export.clients import local, plain
 from tests.export.kinds import KINDS
-from tests.export.test_pruning import table_of_bounds
+from tests.kit.filter_kinds import table_of_bounds
 
 import manifestcommit as mc
 

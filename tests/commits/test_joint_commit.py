@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.commits.tables import DECIDED, SCHEMA, Lake, aborted_attempt, append, counted, sound, stopped
-from tests.kit.tables import objects_of, put_back
-from tests.kit.undo import rewind, rollback
+from tests.kit.tables import objects_of, put_back, rewind, rollback
 
 from manifestcommit.commits.commit_loop import Committers, abort_attempt, commit, create_table
 from manifestcommit.commits.joint_commit import TablePart, commit_jointly, read_jointly

@@ -12,8 +12,7 @@ import pytest
 from tests.commits.tables import DAY, Crash, Hurried, Lake, append, crashing, sound, watched
 from tests.kit.faults import Turns
 from tests.kit.sizes import rounds
-from tests.kit.tables import unread
-from tests.kit.undo import rollback
+from tests.kit.tables import rollback, unread
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit

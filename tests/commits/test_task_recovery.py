@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
-from tests.kit.tables import check_table, clone, job_on, memory, put_version, read, read_ids, rows, session, unread, write
-from tests.kit.undo import rewind, rollback
+from tests.kit.tables import check_table, clone, job_on, memory, put_version, read, read_ids, rewind, rollback, rows, session, unread, write
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import create_table

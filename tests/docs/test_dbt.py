@@ -1,40 +1,11 @@
 """The dbt project of the docs, by dbt itself, in an environment of its own."""
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from tests.clients.environments import python_of
+from tests.kit.recipes import DAYS, Project
 
 import manifestcommit as mc
-
-PROJECT = Path(__file__).resolve().parents[2] / "docs" / "examples" / "dbt"
-DAYS = {"2013-01-01": [("AA", 1.0), ("B6", 4.0), ("it's", 2.0)], "2013-01-02": [("AA", 9.0), ("it's", 0.0)]}
-
-
-class Project:
-    """A copy of the project, and the lake that it works on."""
-
-    def __init__(self, folder: Path, name: str = "the lake") -> None:
-        self.lake = folder / name
-        self._folder = folder / "dbt"
-        shutil.copytree(PROJECT, self._folder)
-        self._dbt = Path(python_of("dbt")).with_name("dbt")
-        for day, rows in DAYS.items():
-            carriers, delays = zip(*rows, strict=True)
-            mc.write(pa.table({"day": [day] * len(rows), "carrier": carriers, "dep_delay": delays}), self.lake / "flights", key=day)
-
-    def run(self, day: str, *more: str, command: str = "run") -> subprocess.CompletedProcess[str]:
-        """`dbt run`, or another command, for a day."""
-        called = [self._dbt, command, "--profiles-dir", ".", "--vars", f"{{lake: '{self.lake}', day: '{day}'}}", *more]
-        env = {**os.environ, "PYTHONPATH": str(PROJECT.parents[2]), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
-        return subprocess.run(called, cwd=self._folder, env=env, capture_output=True, text=True, check=False)
-
-    def rows(self, model: str) -> list[tuple[object, ...]]:
-        return sorted(tuple(row.values()) for row in mc.Table(self.lake / model).to_arrow().to_pylist())
 
 
 @pytest.mark.thorough  # installs dbt

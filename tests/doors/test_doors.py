@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.doors import calls
+from tests.kit.documents import docstring
 from tests.kit.sizes import rest_thorough
-from tests.project.test_docstrings import docstring
 
 import manifestcommit as mc
 from manifestcommit import errors

@@ -13,7 +13,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from fsspec.registry import _registry
-from tests.store.test_other import Toy
+from tests.kit.stores import Toy
 
 import manifestcommit as mc
 from manifestcommit import job

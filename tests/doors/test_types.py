@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.schemas import foreign
 from tests.kit.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit import errors
 from manifestcommit.cli.main import main
 
 INT32, INT64 = 2**31, 2**63
@@ -160,17 +160,6 @@ def add_file(at: str, rows: pa.Table) -> None:
     if file_of(f"{at}/x.parquet", rows):
         with mc.begin(at) as job:
             job.add_files(["x.parquet"])
-
-
-def foreign(call: Callable[[], Any]) -> str | None:
-    """The error of another library that the call ends in."""
-    try:
-        call()
-    except errors.ManifestCommitError:
-        return None
-    except Exception as error:
-        return f"{type(error).__module__}.{type(error).__name__}: {str(error)[:200]}"
-    return None
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"], ids=["plain", "partitioned"])

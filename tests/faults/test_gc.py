@@ -13,8 +13,7 @@ import pytest
 from tests.faults.collected import DAY, HARSH, add_foreign, check_clean, check_readable, gc, orphan, parquet, sizes, table, tag
 from tests.kit.clocks import CLOCKS, StoreClock
 from tests.kit.sizes import SetBudgets, budgets
-from tests.kit.tables import begin, job_on, job_with, key_version, memory, read, read_ids, rows, session, write
-from tests.kit.undo import rollback
+from tests.kit.tables import begin, job_on, job_with, key_version, memory, read, read_ids, rollback, rows, session, write
 
 from manifestcommit import errors
 from manifestcommit.commits.two_phase import commit_prepared

@@ -7,10 +7,8 @@ from unittest.mock import Mock
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.kit.clocks import CLOCKS, StoreClock
-from tests.kit.tables import job_on, job_with, memory, put_version, rows, session, write, write_each
-from tests.kit.undo import rollback
-from tests.protocol.test_clock_skew import HOUR, chain
+from tests.kit.clocks import CLOCKS, HOUR, StoreClock, chain
+from tests.kit.tables import job_on, job_with, memory, put_version, rollback, rows, session, write, write_each
 
 from manifestcommit.commits.two_phase import commit_prepared
 from manifestcommit.errors import OutcomeUnknownError, SnapshotExpiredError, StoreError, UsageError

@@ -30,8 +30,21 @@ from tests.faults.collected import (
     tag,
 )
 from tests.kit.sizes import at_calls, budgets, rounds, some
-from tests.kit.tables import begin, change_of, clone, key_version, memory, put_back, read_ids, rows, session, write, write_each
-from tests.kit.undo import rewind, rollback
+from tests.kit.tables import (
+    begin,
+    change_of,
+    clone,
+    key_version,
+    memory,
+    put_back,
+    read_ids,
+    rewind,
+    rollback,
+    rows,
+    session,
+    write,
+    write_each,
+)
 
 from manifestcommit import errors
 from manifestcommit.commits.task_recovery import Recovery

@@ -8,7 +8,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.faults import FAULTS, carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
+from tests.kit.faults import (
+    FAULTS,
+    carried,
+    carry,
+    intents,
+    is_create,
+    is_publishing,
+    losing,
+    publish,
+    put_intent,
+    resolve,
+    rival,
+    state_of,
+)
 from tests.kit.sizes import SetBudgets
 from tests.kit.tables import (
     all_snapshots,
@@ -24,11 +37,12 @@ from tests.kit.tables import (
     positions,
     put_version,
     read_ids,
+    rewind,
+    rollback,
     rows,
     session,
     write,
 )
-from tests.kit.undo import rewind, rollback
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -72,12 +86,6 @@ def store() -> MemoryStore:
 def mine(store: Store) -> list[int]:
     """The ids of all rows but those of rivals."""
     return [each for each in read_ids(store) if each < 1_000_000]
-
-
-def resolve(store: Store, job: str) -> tuple[str, int | None]:
-    """As the public call, over a store of the test's own."""
-    found = resolve_job(session(store), job)
-    return str(found), found.version
 
 
 # --- who publishes, and what that costs ---------------------------------------------------------------------------------

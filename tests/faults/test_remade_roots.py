@@ -20,11 +20,12 @@ from tests.kit.tables import (
     put_back,
     put_version,
     read_ids,
+    rewind,
+    rollback,
     rows,
     session,
     write,
 )
-from tests.kit.undo import rewind, rollback
 
 from manifestcommit.commits.commit_loop import commit, create_table, record_abort
 from manifestcommit.commits.two_phase import commit_prepared, resolve_job

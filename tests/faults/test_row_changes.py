@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from tests.faults.row_changes import begin_delete, begin_id_update, begin_merge, begin_replacement, begin_update, begin_upsert, commit
+from tests.kit.conflicts import BASE, OPS, WINNERS, Partition, State, after, attempt, fill
+from tests.kit.conflicts import base as base
 from tests.kit.faults import KEY, every_fault, full, small
 from tests.kit.sizes import PROOF, SetBudgets, rounds
-from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
-from tests.kit.undo import rollback
-from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
+from tests.kit.tables import begin, check_head, check_table, clone, memory, read_ids, rollback, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
@@ -82,7 +82,7 @@ NEW: dict[str, tuple[int, Partition]] = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("mine", DELETIONS)
 @pytest.mark.parametrize("kind", ["delete", "update", "overwrite"])
-def test_a_row_change_meets_a_winner(base: tuple[MemoryStore, bool], kind: str, mine: str, set_budgets: SetBudgets) -> None:  # noqa: F811
+def test_a_row_change_meets_a_winner(base: tuple[MemoryStore, bool], kind: str, mine: str, set_budgets: SetBudgets) -> None:
     """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute: the table is as
     after the winner alone, or as after both in this order. [CF16] [CF6] [RC7] [RC10]"""
     if base[1]:

@@ -5,8 +5,21 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from tests.kit.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write, write_each
-from tests.kit.undo import rewind
+from tests.kit.tables import (
+    begin,
+    change_of,
+    check_head,
+    clone,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rewind,
+    rows,
+    session,
+    write,
+    write_each,
+)
 
 from manifestcommit.commits.commit_loop import Committers, commit
 from manifestcommit.commits.prepared_job import fenced_outcome

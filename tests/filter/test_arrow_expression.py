@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.filter.test_predicate import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
+from tests.kit.filter_values import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, rows_of
+from tests.kit.filter_values import files as files
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import UsageError

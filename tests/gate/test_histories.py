@@ -1,11 +1,11 @@
 """Constraints in histories of what processes were told: right ones are explained, wrong ones are not. [CK1] [CK2] [CK3] [CK4]"""
 
 import pytest
+from tests.kit.histories import append, found, op, read
 from tests.mutants.mutant import SIMULATED, taken_out
 from tests.mutants.run import SEEDS
 from tests.simulator.oracle import Oracle
 from tests.simulator.simulator import run_theme
-from tests.testing.test_checker import append, found, op, read
 
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import Operation

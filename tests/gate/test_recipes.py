@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.clients.environments import python_of
 from tests.docs.blocks import REPO, run
-from tests.docs.test_dbt import Project
-from tests.spec.test_recipes_airflow import Source, days, run_of, twice
+from tests.kit.recipes import Project, Source, days, run_of, twice
 
 import manifestcommit as mc
 

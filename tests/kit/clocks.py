@@ -5,7 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.kit.tables import rows
 
+from manifestcommit.job import Job
+from manifestcommit.log.table_context import TableContext
 from manifestcommit.runtime.environment import Env
 from manifestcommit.store import ObjectInfo, Store
 
@@ -43,3 +46,39 @@ class Clock:
 
     def days(self, number: int) -> None:
         self.on_us += number * DAY_S * 1_000_000
+
+
+MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
+
+
+class At(Env):
+    """A machine whose clock stands still."""
+
+    def __init__(self, now_us: int) -> None:
+        self.us = now_us
+
+    def now_us(self) -> int:
+        return self.us
+
+
+class Elsewhere:
+    """The store as a machine with another clock has it; told_s: the time that the store's answers tell."""
+
+    def __init__(self, inner: Store, now_us: int, told_s: float | None = None) -> None:
+        self._inner, self.env, self.now_s = inner, At(now_us), told_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
+    """A table whose versions 2, 3, … were committed by clocks that showed these times; the first row of version n is n."""
+    for number, each in enumerate(times, 1):
+        write_there(Elsewhere(store, each, told_s), number)
+    return store
+
+
+def write_there(there: Any, number: int) -> None:
+    job = Job(TableContext(there))
+    job.write(rows([number]))
+    assert job.commit().committed

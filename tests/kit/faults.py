@@ -16,6 +16,7 @@ from tests.kit.tables import begin, change_of, check_table, clone, key_version, 
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import Committers, commit
+from manifestcommit.commits.two_phase import resolve_job
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
 from manifestcommit.format import codec, object_names
 from manifestcommit.format.change import Prepared, Write
@@ -265,3 +266,9 @@ def lives(work: Callable[..., None], *arguments: Any) -> bool:
     finally:
         process.kill()
         process.join()
+
+
+def resolve(store: Store, job: str) -> tuple[str, int | None]:
+    """As the public call, over a store of the test's own."""
+    found = resolve_job(session(store), job)
+    return str(found), found.version

@@ -157,3 +157,32 @@ def renamed(url: str) -> mc.Table:
 
 
 KINDS = {"own": own, "adopted": adopted, "mixed": mixed, "renamed": renamed}
+
+
+WIDE = "ü" * 2000
+PARTS: list[dict[str, list[object]]] = [
+    {"f": [1.0, 2.0], "t": ["a", "b"], "d": [dt.date(2013, 1, 1), None]},
+    {"f": [NAN, 3.0], "t": ["", None], "d": [dt.date(1, 1, 1), dt.date(9999, 12, 31)]},
+    {"f": [NAN, NAN], "t": [WIDE, "z" * 2000], "d": [None, None]},
+    {"f": [-0.0, None], "t": ["'", '"'], "d": [dt.date(1969, 12, 31), dt.date(1970, 1, 1)]},
+    {"f": [0.0, float("-inf")], "t": ["\\", "%"], "d": [dt.date(2013, 6, 1), dt.date(2013, 6, 2)]},
+]
+
+
+def table_of_bounds(path: str) -> mc.Table:
+    """A table of five files whose bounds are hard to get right, exported to both formats; `n` is unique."""
+    moments = [dt.datetime(2013, 1, 1, 0, 0, 0, 123 + number, dt.UTC) for number in range(len(PARTS))]
+    for number, part in enumerate(PARTS):
+        columns = {
+            **part,
+            "m": pa.array([Decimal("123456789012345678901234.56") * (number - 2), None], pa.decimal128(38, 2)),
+            "s": pa.array([Decimal("99.99") if number == 3 else Decimal("1.20") - number, None], pa.decimal128(4, 2)),
+            "moment": pa.array([moments[number], None], pa.timestamp("us", "UTC")),
+            "l": pa.array([2**63 - 1 - number, -(2**63) + number], pa.int64()),
+            "b": [number % 2 == 0, None],
+        }
+        mc.write(pa.table({"n": pa.array([2 * number, 2 * number + 1], pa.int64()), **columns}), path)
+    made = mc.Table(path)
+    for format in ("iceberg", "delta"):
+        made.export(format)
+    return made

@@ -205,3 +205,11 @@ def merged_by_clauses(data: pa.Table, sql: str) -> pa.Table:
         model.execute("CREATE TABLE target AS SELECT * FROM rows")
         model.execute(f"MERGE INTO target USING source ON target.id = source.id {sql}")
         return model.sql("SELECT * FROM target").to_arrow_table().cast(data.schema)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    base = pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([1, 2], pa.int32()), "s": [{"a": 1}, {"a": 2}]})
+    mc.write(base, tmp_path / "t")
+    mc.write(base.slice(0, 1).set_column(0, "id", pa.array([9], pa.int32())), tmp_path / "t")
+    return tmp_path / "t"

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from manifestcommit import errors
 from manifestcommit.format.fields import INTERVALS, PRIMITIVES, ArrayType, Field, FieldType, MapType, Schema, StructType, decimal_parts
 from manifestcommit.format.values import Conformer
 
@@ -96,3 +97,14 @@ typed_values = single_value_types.flatmap(lambda type: st.tuples(st.just(type), 
 def conform(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """One batch in the form of data files."""
     return Conformer(schema).conform(batch)
+
+
+def foreign(call: Callable[[], Any]) -> str | None:
+    """The error of another library that the call ends in."""
+    try:
+        call()
+    except errors.ManifestCommitError:
+        return None
+    except Exception as error:
+        return f"{type(error).__module__}.{type(error).__name__}: {str(error)[:200]}"
+    return None

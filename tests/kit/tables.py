@@ -12,12 +12,13 @@ import pyarrow as pa
 
 import manifestcommit as mc
 from manifestcommit.format import codec, object_names
-from manifestcommit.format.change import Write
+from manifestcommit.format.change import StreamBatch, Write
 from manifestcommit.format.snapshot import Commit, Snapshot
 from manifestcommit.job import Job
 from manifestcommit.log.table_context import TableContext, find_key
 from manifestcommit.log.version_chain import Head, list_above, open_head, read_object
 from manifestcommit.operations.compaction import Rewrite, rewriter
+from manifestcommit.operations.rollback import plan_rewind, plan_rollback, undo
 from manifestcommit.runtime.environment import Env, Limits, Tuning
 from manifestcommit.runtime.outcome import Outcome
 from manifestcommit.scan import planning
@@ -252,3 +253,22 @@ def unread(data: pa.Table) -> pa.RecordBatchReader:
         yield
 
     return pa.RecordBatchReader.from_batches(data.schema, batches())
+
+
+def rollback(ctx: Any, *given: Any, **named: Any) -> Outcome:
+    return undo(ctx, *plan_rollback(ctx, *given, **named))
+
+
+def rewind(ctx: Any, *given: Any, **named: Any) -> Outcome:
+    return undo(ctx, *plan_rewind(ctx, *given, **named))
+
+
+NAME = "flights %=+#'é🦆"
+
+
+def commit_batch(store: object, number: int, *, query: str = "q1", name: str = NAME, id: int | None = None) -> Outcome:
+    """One row per batch, its id the batch's number."""
+    job = begin(store)  # type: ignore[arg-type]
+    job.take_batch(StreamBatch(name=name, query=query, batch=number))
+    job.write(rows([number if id is None else id]))
+    return job.commit_now()

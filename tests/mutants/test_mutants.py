@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.kit.documents import functions_of
 from tests.mutants.__main__ import recorded
 from tests.mutants.mutant import MUTANTS, REPO, SIMULATED, Edit, Mutant, changed_functions, read_table, taken_out
 from tests.mutants.run import SEEDS, judge, scratch_copy
 from tests.simulator.simulator import run_theme
 from tests.simulator.themes import THEMES
 from tests.spec.clauses import defined
-from tests.spec.test_promises import functions_of
 
 from manifestcommit.operations import gc
 from manifestcommit.protocol import conflict

@@ -10,8 +10,20 @@ import pytest
 from tests.kit.clocks import DAY_S, Clock
 from tests.kit.faults import carried, carry, put_intent, rival
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
-from tests.kit.undo import rewind
+from tests.kit.tables import (
+    begin,
+    change_of,
+    check_table,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rewind,
+    rows,
+    session,
+    write,
+)
 
 import manifestcommit as mc
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kit.clocks import DAY_S, Clock
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rows, session, table_with, write
-from tests.kit.undo import rollback
+from tests.kit.tables import begin, check_head, check_table, memory, read_ids, rollback, rows, session, table_with, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

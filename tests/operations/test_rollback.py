@@ -7,9 +7,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, check_table, clone, key_version, memory, positions, put_version, read_ids, rows, session, write
-from tests.kit.undo import rewind, rollback
-from tests.protocol.test_stream_batches import commit_batch
+from tests.kit.tables import (
+    begin,
+    check_table,
+    clone,
+    commit_batch,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rewind,
+    rollback,
+    rows,
+    session,
+    write,
+)
 
 import manifestcommit as mc
 from manifestcommit.format.snapshot import KeyRecord, StreamRecord, Tag

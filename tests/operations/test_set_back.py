@@ -10,11 +10,25 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.faults.test_helping import carry, put_intent, resolve
+from tests.kit.faults import carry, put_intent, resolve
 from tests.kit.sizes import SetBudgets
-from tests.kit.tables import begin, change_of, check_table, job_with, key_version, memory, positions, read_ids, rows, session, write
-from tests.kit.undo import rewind, rollback
-from tests.protocol.test_stream_batches import NAME, commit_batch
+from tests.kit.tables import (
+    NAME,
+    begin,
+    change_of,
+    check_table,
+    commit_batch,
+    job_with,
+    key_version,
+    memory,
+    positions,
+    read_ids,
+    rewind,
+    rollback,
+    rows,
+    session,
+    write,
+)
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from tests.kit.documents import TEST, functions_of, sections
 from tests.model.runs import PROPERTY, invariants, load
 from tests.model.text import rules
 from tests.mutants.mutant import MUTANTS, REPO
@@ -13,7 +14,6 @@ from tests.proof import measure
 from tests.simulator.__main__ import CASES
 from tests.simulator.themes import THEMES
 from tests.spec.clauses import defined, in_order
-from tests.spec.test_promises import TEST, functions_of, sections
 
 PAGE = (REPO / "spec" / "proof.md").read_text("utf-8")
 INVARIANTS = sorted(

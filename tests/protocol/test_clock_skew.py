@@ -7,53 +7,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kit.tables import memory, rows
+from tests.kit.clocks import HOUR, MINUTE, YEAR, Elsewhere, chain
+from tests.kit.tables import memory
 
 from manifestcommit.errors import VersionNotFoundError
 from manifestcommit.format.snapshot import DisputedTime, Snapshot, disputed
-from manifestcommit.job import Job
-from manifestcommit.log.table_context import TableContext
 from manifestcommit.log.version_chain import choose_version, open_head, read_object
-from manifestcommit.runtime.environment import Env
 from manifestcommit.runtime.validation import to_datetime
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.local import MemoryStore
 
-MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6
 NOW = time.time_ns() // 1000 - 20 * HOUR
-
-
-class At(Env):
-    """A machine whose clock stands still."""
-
-    def __init__(self, now_us: int) -> None:
-        self.us = now_us
-
-    def now_us(self) -> int:
-        return self.us
-
-
-class Elsewhere:
-    """The store as a machine with another clock has it; told_s: the time that the store's answers tell."""
-
-    def __init__(self, inner: Store, now_us: int, told_s: float | None = None) -> None:
-        self._inner, self.env, self.now_s = inner, At(now_us), told_s
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
-    """A table whose versions 2, 3, … were committed by clocks that showed these times; the first row of version n is n."""
-    for number, each in enumerate(times, 1):
-        write_there(Elsewhere(store, each, told_s), number)
-    return store
-
-
-def write_there(there: Any, number: int) -> None:
-    job = Job(TableContext(there))
-    job.write(rows([number]))
-    assert job.commit().committed
 
 
 def snapshots(store: Store) -> list[Snapshot]:

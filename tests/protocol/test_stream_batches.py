@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from tests.kit.tables import begin, check_table, clone, memory, read_ids, rows
+from tests.kit.tables import NAME, check_table, clone, commit_batch, memory, read_ids
 
 import manifestcommit as mc
 from manifestcommit.errors import KeyReusedError, WatermarkGapError
@@ -11,19 +11,9 @@ from manifestcommit.format.change import StreamBatch
 from manifestcommit.format.snapshot import StreamRecord
 from manifestcommit.log.version_chain import open_head
 from manifestcommit.protocol.change_feed import judge
-from manifestcommit.runtime.outcome import Outcome, error_of
+from manifestcommit.runtime.outcome import error_of
 from manifestcommit.store.local import MemoryStore
 from manifestcommit.testing.faults import Died, FaultStore
-
-NAME = "flights %=+#'é🦆"
-
-
-def commit_batch(store: object, number: int, *, query: str = "q1", name: str = NAME, id: int | None = None) -> Outcome:
-    """One row per batch, its id the batch's number."""
-    job = begin(store)  # type: ignore[arg-type]
-    job.take_batch(StreamBatch(name=name, query=query, batch=number))
-    job.write(rows([number if id is None else id]))
-    return job.commit_now()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 import html
 import json
-import os
-import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +15,9 @@ import pytest
 from tests.catalog.browser import browser
 from tests.kit.tables import table_with
 from tests.kit.web import answering
+from tests.kit.web import chromium as chromium
 from tests.report.pages import Page
 from tests.report.synthetic import data_of, head, schema_of
-from tests.servers.fixtures import SKIPPED
-from tests.servers.servers import APT_SCRIPT
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -281,17 +277,6 @@ def test_a_struct_is_what_it_was(tmp_path: Path) -> None:
 
 
 # --- in a real browser --------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    """Chromium, installed where it is missing: on Debian, as root."""
-    if shutil.which("chromium") is None:
-        said = subprocess.run([APT_SCRIPT, "chromium"], capture_output=True, text=True, check=False)
-        if said.returncode:
-            reason = said.stderr.strip().splitlines()[-1]
-            if os.environ.get("MC_SERVERS") == "required":
-                pytest.fail(f"no Chromium: {reason}", pytrace=False)
-            pytest.skip(f"{SKIPPED}Chromium: {reason}")
-    return str(shutil.which("chromium"))
 
 
 @contextmanager

@@ -7,17 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.row_tables import path as path
 from tests.kit.row_works import before_its_create
 
 import manifestcommit as mc
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    base = pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([1, 2], pa.int32()), "s": [{"a": 1}, {"a": 2}]})
-    mc.write(base, tmp_path / "t")
-    mc.write(base.slice(0, 1).set_column(0, "id", pa.array([9], pa.int32())), tmp_path / "t")
-    return tmp_path / "t"
 
 
 def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.kit.faults import before_create
 from tests.kit.sizes import SetBudgets
+from tests.kit.stores import answered, scripted
 from tests.kit.tables import Hasty, memory, put_version, session, table_with
-from tests.store.test_retry import answered, scripted
 
 import manifestcommit as mc
 from manifestcommit.commits.commit_loop import commit

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import memory, objects_of, put_back, put_version, session
-from tests.kit.undo import rollback
+from tests.kit.tables import memory, objects_of, put_back, put_version, rollback, session
 
 from manifestcommit import errors
 from manifestcommit.commits.commit_loop import commit, create_table

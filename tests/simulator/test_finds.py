@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.commits.tables import DECIDED, Lake, append, stopped
 from tests.kit.sizes import PROOF, rest_thorough, some
-from tests.kit.undo import rollback
+from tests.kit.tables import rollback
 from tests.mutants.__main__ import recorded
 from tests.mutants.mutant import SIMULATED, taken_out
 from tests.mutants.run import SEEDS, first_found

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 from tests.kit.footers import parquet_bytes
-from tests.kit.undo import rewind, rollback
+from tests.kit.tables import rewind, rollback
 from tests.simulator.oracle import Oracle, WatchedSpace
 from tests.simulator.run_history import History
 from tests.simulator.version_rules import birth_of, refusing

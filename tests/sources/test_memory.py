@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.kit.sources import broker_of
 from tests.servers.servers import free_port
-from tests.sources.test_kafka import broker_of
 
 pytestmark = pytest.mark.thorough  # gigabytes
 

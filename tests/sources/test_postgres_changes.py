@@ -14,8 +14,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.kit.faults import execute, lives
+from tests.kit.sources import TYPES
 from tests.servers.postgresql import Server, running
-from tests.sources.test_postgres import TYPES
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

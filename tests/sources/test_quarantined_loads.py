@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from tests.kit.sources import PREPARE, put
 from tests.servers.postgresql import running
-from tests.sources.test_landing_files import put
-from tests.sources.test_postgres import PREPARE
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.kit.sizes import rest_thorough
+from tests.kit.spark_frames import attempts, data_files, listed_files
 from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt, wait_for
 
 import manifestcommit as mc
@@ -29,21 +30,6 @@ def rows_of(spark: Any, path: str) -> list[tuple[int, str, str]]:
 
 def new_rows(key: str) -> list[tuple[int, str, str]]:
     return [(n, f"2013-01-0{n % 2 + 1}", key) for n in range(TASKS * ROWS)]
-
-
-def data_files(path: str, task: int | None = None) -> set[str]:
-    """Data files that are on the disk, listed or not; those of one task if it is named."""
-    files = [file for file in Path(path).rglob("*.parquet") if "_manifest" not in file.parts]
-    return {str(f.relative_to(path)) for f in files if task is None or f.name.startswith(f"{task:05d}-")}
-
-
-def listed_files(path: str) -> set[str]:
-    return set(mc.Table(path).files().column("path").to_pylist())
-
-
-def attempts(paths: set[str], task: int) -> set[str]:
-    names = [path.rpartition("/")[2] for path in paths]
-    return {name.split("-")[1] for name in names if name.startswith(f"{task:05d}-")}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.doors.test_types import foreign
+from tests.kit.schemas import foreign
 
 import manifestcommit as mc
 from manifestcommit.spark.features import has

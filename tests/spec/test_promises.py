@@ -1,16 +1,10 @@
 """spec/promises.md names tests and clauses as proof: each of them has to be there. Its incidents are tested."""
 
-import ast
-import re
-from functools import cache
-from pathlib import Path
-
 import pytest
+from tests.kit.documents import REPO, TEST, functions_of, sections
 from tests.spec.clauses import cited, defined
 
-REPO = Path(__file__).resolve().parents[2]
 PAGE = (REPO / "spec" / "promises.md").read_text("utf-8")
-TEST = re.compile(r"`(tests/[^`\s]+\.py)::([^`\s]+)`")
 SYSTEMS = (
     "FileOutputCommitter", "v1 and v2", "S3A", "staging", "partitioned", "magic", "direct committer", "Stocator", "EMRFS",
     "CommitStepStore", "RisingWave", "SeaTunnel", "XA", "idempotent", "`_spark_metadata`", "Iceberg",
@@ -19,22 +13,6 @@ ATTRIBUTES = (
     "speculative tasks", "recoverable job", "abortable task", "abortable job", "uncommitted task output observable",
     "committed task output observable", "atomic task commit", "atomic job commit", "partitioned-executor resilience",
 )  # fmt: skip
-
-
-@cache
-def functions_of(path: str) -> frozenset[str]:
-    """The test functions of a file, parametrised or not."""
-    source = REPO / path
-    if not source.is_file():
-        return frozenset()
-    tree = ast.parse(source.read_text("utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
-
-
-def sections(page: str) -> dict[str, str]:
-    """Heading → text, of the third level and of the second."""
-    parts = re.split(r"^#{2,3} (.+)$", page, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def table(text: str) -> list[list[str]]:

@@ -6,17 +6,16 @@
 import datetime as dt
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 from tests.docs.blocks import REPO, run
+from tests.kit.recipes import Source, days, run_of, twice
 
 import manifestcommit as mc
 
 BERLIN = ZoneInfo("Europe/Berlin")
-MIDNIGHT = dt.time(tzinfo=dt.UTC)
 
 
 @pytest.fixture
@@ -28,46 +27,6 @@ def recipe() -> SimpleNamespace:
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     return str(tmp_path / "a table%20")
-
-
-class Source:
-    """Two flights per day. fetched: the days, in the order in which they were fetched."""
-
-    def __init__(self, value: int = 1) -> None:
-        self.value = value
-        self.fetched: list[str] = []
-
-    def __call__(self, day: str) -> pa.Table:
-        self.fetched.append(day)
-        return pa.table({"day": [day] * 2, "flight": [1545, 1714], "value": [self.value] * 2})
-
-
-def run_of(
-    day: int | None,
-    task_id: str = "load",
-    *,
-    at: dt.time = MIDNIGHT,
-    clock: dt.tzinfo = dt.UTC,
-    xcom: dict[str, Any] | None = None,
-    **more: Any,
-) -> dict[str, Any]:
-    """Airflow's context of one task of the run for a day in January 2013, which begins the day after; None: a run without a date.
-
-    at: the time at which its data interval ends; clock: the DAG's.
-    """
-    ti = SimpleNamespace(dag_id="flights %=#", task_id=task_id, xcom_pull=lambda task_ids: (xcom or {})[task_ids])
-    context = {"ti": ti, "dag": SimpleNamespace(timezone=clock), "run_id": f"scheduled__{day}"}
-    return context | ({} if day is None else {"data_interval_end": dt.datetime.combine(dt.date(2013, 1, day + 1), at)}) | more
-
-
-def days(table: str) -> list[tuple[str, int]]:
-    """The day and the value of every row."""
-    rows = mc.Table(table).dataset().to_table()
-    return sorted(zip(rows["day"].to_pylist(), rows["value"].to_pylist(), strict=True))
-
-
-def twice(*each: tuple[int, int]) -> list[tuple[str, int]]:
-    return sorted((f"2013-01-{day:02}", value) for day, value in each for _ in range(2))
 
 
 def test_the_key_tells_dag_task_and_unit_and_nothing_else(recipe: SimpleNamespace) -> None:

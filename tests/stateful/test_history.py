@@ -20,8 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.kit.faults import put_intent
 from tests.kit.footers import parquet_bytes
 from tests.kit.sizes import budgets, rounds
-from tests.kit.tables import begin, change_of, check_head, rewrite_here, session
-from tests.kit.undo import rollback
+from tests.kit.tables import begin, change_of, check_head, rewrite_here, rollback, session
 from tests.simulator.run_history import History
 
 import manifestcommit as mc

@@ -21,9 +21,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
+from tests.kit.stores import Notes
 from tests.kit.web import answering
 from tests.store.places import names
-from tests.store.test_http import Notes
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreError

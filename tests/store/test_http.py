@@ -19,13 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
-from tests.kit.web import answering
+from tests.kit.stores import Notes, NotingServer, noting
+from tests.kit.stores import place as place
+from tests.kit.stores import server as server
 from tests.servers.servers import free_port
 from tests.sources.kafka_front import front
 from tests.store.places import Place, names, sent
@@ -102,9 +103,9 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def test_a_refused_connection_has_sent_nothing() -> None:
-    for place in (f"127.0.0.1:{free_port()}", "no-such-host.invalid"):
+    for where in (f"127.0.0.1:{free_port()}", "no-such-host.invalid"):
         with pytest.raises(NoAnswerError, match="no connection"):
-            HttpClient(Way()).send("PUT", f"http://{place}/x", {}, b"body")
+            HttpClient(Way()).send("PUT", f"http://{where}/x", {}, b"body")
 
 
 @pytest.mark.parametrize(
@@ -267,48 +268,6 @@ def test_an_authority_of_ones_own_is_given_as_to_s3fs(
 
 
 # --- requests as s3fs' options make them -----------------------------------------------------------------------------------
-class Notes(BaseHTTPRequestHandler):
-    """Notes every request; answers what its server is told to. It is also a proxy that answers by itself."""
-
-    protocol_version = "HTTP/1.1"
-    server: Any
-
-    def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.asked.append((self.command, self.path, dict(self.headers), body))
-        status, headers, told = self.server.reply(self)
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(told)), "ETag": '"e"', **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(told)
-
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  # names that http.server looks for
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-class NotingServer(ThreadingHTTPServer):
-    asked: list[tuple[str, str, dict[str, str], bytes]]
-    reply: Any
-    url: str
-
-
-@contextlib.contextmanager
-def noting(host: str = "127.0.0.1") -> Iterator[NotingServer]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    kind = type("Server", (NotingServer,), {"address_family": family, "asked": [], "request_queue_size": 128})  # for a hundred threads
-    with answering(kind((host, 0), Notes)) as server:
-        server.reply = lambda _: (200, {}, b"data")
-        server.url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
-        yield server
-
-
-@pytest.fixture
-def server() -> Iterator[NotingServer]:
-    with noting() as server:
-        yield server
 
 
 @pytest.fixture
@@ -611,9 +570,6 @@ def test_a_signature_in_an_address_is_sent_and_in_no_log(caplog: pytest.LogCaptu
 
 
 # --- large bodies ----------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def place(s3_behind_proxy: Place) -> Place:
-    return s3_behind_proxy
 
 
 @pytest.mark.thorough

@@ -2,17 +2,16 @@
 
 import secrets
 import sys
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import fsspec
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.arrow import ArrowFSWrapper
-from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
+from tests.kit.stores import Toy
+from tests.kit.stores import toy as toy
 from tests.store.places import names
 
 from manifestcommit.errors import StoreError, StoreUnclearError, UnsafeStoreError, UsageError
@@ -30,41 +29,6 @@ def test_a_scheme_that_can_never_be_safe_is_refused_with_its_reason(scheme: str)
         open_store(f"{scheme}://somewhere:1/folder/x", {"secret": "hidden-secret"})
     assert str(refused.value).startswith(f"{scheme.lower()}://") and reason in str(refused.value)
     assert "hidden-secret" not in str(refused.value)
-
-
-class Toy(AbstractFileSystem):  # type: ignore[misc]
-    """An object store in memory, whose create is atomic."""
-
-    protocol = "toy"
-    cachable = False
-    held: ClassVar[dict[str, bytes]] = {}
-    lock = threading.Lock()
-
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        with self.lock:
-            if mode == "create" and path in self.held:
-                raise FileExistsError(path)
-            self.held[path] = value
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        if path not in self.held:
-            raise FileNotFoundError(path)
-        return self.held[path][start:end]
-
-    def rm_file(self, path: str) -> None:
-        if self.held.pop(path, None) is None:
-            raise FileNotFoundError(path)
-
-    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        if path not in self.held:
-            raise FileNotFoundError(path)
-        return {"name": path, "size": len(self.held[path]), "type": "file"}
-
-    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        below = [name.removeprefix(f"{path}/") for name in self.held if name.startswith(f"{path}/")]
-        found = [self.info(f"{path}/{name}") for name in below if "/" not in name]
-        folders = sorted({name.partition("/")[0] for name in below if "/" in name})
-        return found + [{"name": f"{path}/{name}", "size": 0, "type": "directory"} for name in folders]
 
 
 class Default(Toy):
@@ -98,14 +62,6 @@ class Arrow(ArrowFSWrapper):  # type: ignore[misc]
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
         raise NotImplementedError
-
-
-@pytest.fixture
-def toy() -> Iterator[str]:
-    """A scheme that is registered for one test."""
-    scheme = f"toy{secrets.token_hex(4)}"
-    yield scheme
-    _registry.pop(scheme, None)
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,11 @@
 """How long a request is repeated. [ST14]"""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from tests.kit.stores import answered, scripted
 
 from manifestcommit.errors import StoreError
-from manifestcommit.store import StorageOptions, object_store
-from manifestcommit.store.http import Answer
-from manifestcommit.store.object_store import ObjectStore, Patience, Request
-
-
-class Scripted(ObjectStore):
-    """Each request is answered with the status that comes with it."""
-
-    write = page = None  # type: ignore[assignment]  # none is called
-
-    def account(self, options: dict[str, Any]) -> Any:
-        return self
-
-    def located(self, request: Request) -> Request:
-        return request
-
-    def send(self, request: Request) -> Answer:
-        status: Callable[[], int] = request.kind  # type: ignore[assignment]
-        return Answer(status(), {}, b"")
-
-
-def scripted() -> Scripted:
-    return Scripted("scripted", "b", StorageOptions())
-
-
-def answered(status: Callable[[], int]) -> Request:
-    return Request(status, "x")  # type: ignore[arg-type]
+from manifestcommit.store import object_store
+from manifestcommit.store.object_store import Patience
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.stores import place as place
 from tests.store.places import Place, names, sent
-from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError

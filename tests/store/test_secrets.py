@@ -7,8 +7,8 @@ from urllib.parse import quote
 import fsspec
 import pytest
 from fsspec.registry import _registry
+from tests.kit.stores import Toy
 from tests.servers.servers import AZURITE_KEY, free_port
-from tests.store.test_other import Toy
 
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.store import StorageOptions, open_store

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.faults import processes
+from tests.kit.stores import HOSTILE, NOT_ON_AZURE
 from tests.kit.tables import check_table, read_ids, rows, session, write, write_each
 from tests.store.places import Place, names
 
@@ -26,13 +27,6 @@ from manifestcommit.log.version_chain import open_head
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.local import MemoryStore
 
-HOSTILE = [
-    "a b/c d", " ", "100%", "%2F", "%41", "a+b", "a=b", "day=1/#x", "'single'", '"double"', "`back`", "back\\slash", "tab\there",
-    "new\nline", "été", "e\u0301te\u0301", "日本/語", "🦆", "\ue000", "\U00010000", "*?[x]", "{brace}", "$HOME", "~", "-rf", "...",
-    ".hidden",
-    "x" * 255, f"{'y' * 200}/{'z' * 200}/{'é' * 100}", "__HIVE_DEFAULT_PARTITION__", "a:b", "a|b", "\x01", "a;b",
-]  # fmt: skip
-NOT_ON_AZURE = ["back\\slash", "\x01"]  # it takes the one for a slash, and cannot list the other
 CLIMBING = ["", "/", "/etc/x", "..", "../x", "a/../../x", "a/..", ".", "./a", "a/./b", "a//b", "a/", "a\0b", "//a"]
 
 

@@ -16,9 +16,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.kit.proxy import Fault, FaultProxy, Rule, to
+from tests.kit.stores import noting
+from tests.kit.stores import place as place
 from tests.store.places import Place, names
-from tests.store.test_http import noting
-from tests.store.test_http import place as place
 
 import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError

@@ -2,39 +2,18 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.histories import append, found, op, read
 from tests.kit.sizes import rounds
 
 from manifestcommit.errors import UsageError
 from manifestcommit.testing.history.checker import check
 from manifestcommit.testing.history.operation import ANY_FENCE, Contradiction, Operation, read_history, write_history
 from manifestcommit.testing.history.serial_order import UndecidedError
-
-
-def op(name: str, begin: float, end: float | None, outcome: str = "committed", version: int | None = None, **more: Any) -> Operation:
-    return Operation(
-        id=more.pop("id", f"{name}-{begin!r}"), process=more.pop("process", "p"), name=name, begin=begin, end=end, outcome=outcome,  # type: ignore[arg-type]
-        version=version, **more,
-    )  # fmt: skip
-
-
-def append(begin: float, end: float | None, version: int | None, *items: str, outcome: str = "committed", **more: Any) -> Operation:
-    return op("append", begin, end, outcome, version, adds=dict.fromkeys(items, more.pop("partition", "day=1")), **more)
-
-
-def read(begin: float, version: int, *items: str, **more: Any) -> Operation:
-    return op("read", begin, begin + 0.5, "read", version, items=more.pop("items", items), **more)
-
-
-def found(*history: Operation) -> Contradiction:
-    wrong = check(history)
-    assert wrong is not None
-    return wrong
 
 
 def ids(wrong: Contradiction) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.testing.test_checker import op
+from tests.kit.histories import op
 
 from manifestcommit.testing import Contradiction, Operation, check_history, check_joint_history
 

@@ -9,7 +9,7 @@ from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In, IsNull, 
 from pyiceberg.table import StaticTable
 from tests.export.clients import DELTA, ICEBERG, expected, local
 from tests.export.clients import rows as texts_of
-from tests.transforms.test_tables import BY, NAME, TS, USER, moment, rows
+from tests.kit.transforms import BY, NAME, TS, USER, moment, rows
 
 import manifestcommit as mc
 

@@ -22,7 +22,7 @@ from tests.kit.sizes import SetBudgets, rounds
 from tests.kit.tables import memory as new_memory
 from tests.kit.tables import rows as kit_rows
 from tests.kit.tables import session, write
-from tests.transforms.test_tables import BY, NAME, TS, USER, moment, numbers, rows
+from tests.kit.transforms import BY, NAME, TS, USER, moment, numbers, rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main

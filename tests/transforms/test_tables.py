@@ -1,8 +1,6 @@
 """Tables that are partitioned by transforms: written, filtered, changed and looked after as any other. [PT4] [PT6] [PT7]"""
 
-import datetime as dt
 import json
-import random
 from pathlib import Path
 
 import msgspec
@@ -11,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator
+from tests.kit.transforms import BY, NAME, TS, USER, moment, numbers, rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -18,29 +17,6 @@ from manifestcommit.errors import CommitConflictError, CorruptMetadataError, Sch
 from manifestcommit.format import codec
 from manifestcommit.format.fields import MAX_FIELD_ID
 from manifestcommit.format.object_names import version_name
-
-BY = ["day(ts)", "bucket(4, user)", "truncate(1, name)"]
-START = dt.datetime(1969, 12, 30, tzinfo=dt.UTC)
-TS, USER, NAME = (pc.field(name) for name in ("ts", "user", "name"))
-
-
-def moment(day: int, hour: int = 0) -> pa.Scalar:
-    """A moment so many days after 1970-01-01."""
-    return pa.scalar(dt.datetime(1970, 1, 1, hour, tzinfo=dt.UTC) + dt.timedelta(days=day), pa.timestamp("us", "UTC"))
-
-
-def rows(count: int = 200, first: int = 0, seed: int = 1) -> pa.Table:
-    """Hours around 1970, users around 0, short names; one row in twenty has nulls. `n` is unique."""
-    dice = random.Random(seed)
-    moments = [None if dice.random() < 0.05 else START + dt.timedelta(hours=dice.randrange(120)) for _ in range(count)]
-    return pa.table(
-        {
-            "n": pa.array(range(first, first + count), pa.int64()),
-            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
-            "user": pa.array([None if dice.random() < 0.05 else dice.randrange(40) - 20 for _ in range(count)], pa.int64()),
-            "name": [dice.choice("abcé") * dice.randrange(4) for _ in range(count)],
-        }
-    )
 
 
 @pytest.fixture
@@ -50,10 +26,6 @@ def table(tmp_path: Path) -> mc.Table:
     mc.create_table(path, rows(1).schema, partition_by=BY, properties={"write.bounds-columns": "1"})
     mc.write(rows(), path)
     return mc.Table(path)
-
-
-def numbers(data: pa.Table) -> list[int]:
-    return sorted(data.column("n").to_pylist())
 
 
 AT = "timestamp '1970-01-01 00:00:00Z'"

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from tests.filter import sql_results
-from tests.spark.filter.test_columns import ARROW, NUMBERED, SCHEMA, frame, matches  # noqa: F401  # frame: a fixture
+from tests.kit.spark_frames import ARROW, NUMBERED, SCHEMA, matches
+from tests.kit.spark_frames import frame as frame
 
 import manifestcommit as mc
 from manifestcommit.filter.arrow_expression import parse_expression
@@ -68,7 +69,7 @@ def is_right(sparks: Any, ours: Any) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_condition_selects_the_rows_that_spark_selects(frame: DataFrame) -> None:  # noqa: F811
+def test_a_condition_selects_the_rows_that_spark_selects(frame: DataFrame) -> None:
     """NaN, -0.0, nulls in lists, decimals beside floats, times with zones, texts of all kinds; and the negation of each."""
     asked = [*CONDITIONS, *(f"NOT ({each})" for each in CONDITIONS)]
     kept = understood = 0
@@ -81,7 +82,7 @@ def test_a_condition_selects_the_rows_that_spark_selects(frame: DataFrame) -> No
 
 
 @pytest.mark.thorough
-def test_a_value_is_the_one_that_spark_computes_and_of_its_type(frame: DataFrame) -> None:  # noqa: F811
+def test_a_value_is_the_one_that_spark_computes_and_of_its_type(frame: DataFrame) -> None:
     """Some of the rows have no such value, as a division by zero has none. [RC2]"""
     some = "i != 0 AND l != 0 AND i > -10"
     rows = frame.filter(some).sort("row").selectExpr(*(f"{each} AS v{at}" for at, each in enumerate(VALUES)))

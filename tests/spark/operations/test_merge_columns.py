@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.row_tables import path as path
 from tests.kit.row_works import before_its_create
-from tests.rows.test_merge_columns import path as path
 
 import manifestcommit as mc
 

@@ -10,28 +10,19 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.spark_frames import JOB, plan_for
 
 from manifestcommit import errors
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.files.writer import WritePlan
 from manifestcommit.format.entries import Entry
-from manifestcommit.format.fields import Schema, from_spark
+from manifestcommit.format.fields import Schema
 from manifestcommit.rows.row_change import NewFiles
 from manifestcommit.spark.datasource import TableWriter
 from manifestcommit.spark.scan import read_files
 from manifestcommit.spark.tasks import raised_inside
 from manifestcommit.spark.writing import TaskMessage, TaskWritten, collect, packed, write_dataframe
 from manifestcommit.store import StorageOptions
-
-JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
-
-
-def plan_for(df: Any, root: str, **changes: Any) -> WritePlan:
-    ids = iter(range(1, 1000))
-    schema = from_spark(df.schema.jsonValue(), lambda: next(ids))
-    names = changes.pop("partition_by", ())
-    by_name = {field.name: field.id for field in schema.fields}
-    return WritePlan(url=f"file://{root}", job=JOB, schema=schema, partition_by=tuple(by_name[name] for name in names), **changes)
 
 
 def on_disk(root: str) -> set[str]:

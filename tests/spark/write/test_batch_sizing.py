@@ -11,7 +11,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 from pyspark import TaskContext
 from pyspark.sql import functions as F
-from tests.spark.write.test_arrow_writer import plan_for
+from tests.kit.spark_frames import plan_for
 
 from manifestcommit.spark import writing
 from manifestcommit.spark.writing import BATCH_BYTES, BOUND, paced, without_fillers, write_dataframe

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from tests.kit.spark_frames import attempts, data_files, listed_files
 from tests.spark.clusters import Driver, release, set_trap, sprung, trapped_attempt
-from tests.spark.test_attributes import attempts, data_files, listed_files
 
 import manifestcommit as mc
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.transforms.test_tables import BY, TS, USER, moment, numbers, rows
+from tests.kit.transforms import BY, TS, USER, moment, numbers, rows
 
 import manifestcommit as mc
 
