@@ -125,7 +125,10 @@ def from_arrow(schema: pa.Schema, new_id: Callable[[], int] | None = None) -> Sc
     unsigned integers the next wider type. UnsupportedTypeError for what no table type holds. [SC1]
     [SC2]"""
     draw = itertools.count(1).__next__ if new_id is None else new_id
-    result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), draw)
+    try:
+        result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), draw)
+    except UnicodeDecodeError as error:  # of a header in another encoding, or a damaged schema
+        raise SchemaMismatchError(f"Not UTF-8, as each name has to be: {error.object!r}.") from None
     check_schema(result)
     return result
 
@@ -227,10 +230,7 @@ def _from_type(type: pa.DataType) -> FieldType:
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
-        try:
-            return "timestamp_ntz" if type.tz is None else "timestamp"
-        except UnicodeDecodeError:  # a damaged schema may name a zone that is not text
-            return "timestamp in a time zone whose name is not UTF-8"
+        return "timestamp_ntz" if type.tz is None else "timestamp"
     return "binary" if pa.types.is_fixed_size_binary(type) else str(type)
 
 

@@ -122,7 +122,7 @@ def _types(objects: Sequence[Mapping[str, Any]], expected: pa.Schema | None) -> 
             kind = _inferred([each for each in values if _class(each) is most])
         if kind is None:
             continue
-        if _has_null(kind):
+        if has_null(kind):
             raise SourceError(
                 f"the type of the column {name!r} cannot be inferred: the first records have "
                 "only empty lists or nulls in it. Nothing of this chunk was committed. Give "
@@ -144,9 +144,9 @@ def _inferred(values: Sequence[Any]) -> pa.DataType | None:
         return None
 
 
-def _has_null(kind: pa.DataType) -> bool:
+def has_null(kind: pa.DataType) -> bool:
     inner = (kind.field(place).type for place in range(kind.num_fields))
-    return bool(pa.types.is_null(kind)) or any(map(_has_null, inner))
+    return bool(pa.types.is_null(kind)) or any(map(has_null, inner))
 
 
 def _unfit(objects: Sequence[Mapping[str, Any]], start: int, schema: pa.Schema) -> dict[int, str]:

@@ -42,17 +42,14 @@ from ..terminal import size
 from ..version import install
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .ending import pause
-from .json_rows import arrow_schema
+from .json_rows import arrow_schema, has_null
 
 LOG = logging.getLogger("manifestcommit.sources")
 
 Format = Literal["csv", "json", "parquet"]
 _ENDINGS: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".parquet": "parquet",
 }
 _LEDGER = pa.schema(
@@ -73,6 +70,11 @@ _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is w
 _SETTLE_ELSEWHERE_S = 5.0
 # of a file's content, as filesystems of fsspec have them: a time of its creation says nothing
 _TIMES = ("mtime", "LastModified", "last_modified")
+_YEARS = (-62_135_596_800, 253_402_300_799)  # 1 to 9999, which a table can hold
+_HINTS = {
+    "straddling": " (more than 1 MB of JSON is no row; for CSV give csv_options={'block_size': …})",
+    "unexpected field": " (a member that the file's first MB does not have: name it in schema=)",
+}
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
 
@@ -211,12 +213,13 @@ class LandingFiles:
     def _listed(self) -> Iterator[ObjectInfo]:
         for file in self._store.list(""):
             parts = file.name.split("/")
-            if any(part.startswith((".", "_")) for part in parts):
+            is_folder = not parts[-1] and not file.size_bytes
+            if is_folder or any(part.startswith((".", "_")) for part in parts):
                 continue  # markers and temporary files, as other tools write them
-            if not is_unicode(file.name):
+            if not is_unicode(file.name) or "" in parts:
                 raise SourceError(
-                    f"{self.name}: the name {visible(file.name)} is no Unicode text, so that it "
-                    "cannot be recorded; nothing more was loaded. Rename the file."
+                    f"{self.name}: the name {visible(file.name)} is no Unicode text, or has an "
+                    "empty part, and cannot be recorded; nothing more was loaded. Rename the file."
                 )
             if fnmatch.fnmatchcase(file.name, self._pattern):
                 yield file
@@ -303,12 +306,13 @@ class LandingFiles:
             schema = file.schema_arrow
             given = file.iter_batches(batch_size=_batch_rows(file.metadata))
         else:
-            given = _text_reader(stream, format, expected, self._csv_options)
+            tabs = {"delimiter": "\t"} if name.lower().endswith(".tsv") else {}
+            given = _text_reader(stream, format, expected, {**tabs, **self._csv_options})
             schema = given.schema
         schema = schema.remove_metadata()
+        if column in schema.names:  # which have to be text
+            raise BrokenInputError((name,), f"it has a column {column!r} of its own")
         if column is not None:
-            if column in schema.names:
-                raise BrokenInputError((name,), f"it has a column {column!r} of its own")
             schema = schema.append(pa.field(column, pa.string()))
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -350,7 +354,7 @@ class LandingFiles:
                 "name": file.name,
                 "content": content_of(file),
                 "bytes": file.size_bytes,
-                "modified": dt.datetime.fromtimestamp(file.modified, dt.UTC),
+                "modified": dt.datetime.fromtimestamp(sorted((*_YEARS, file.modified))[1], dt.UTC),
                 "loaded": error is None,
                 "error": error,
                 "chunk": number,
@@ -446,7 +450,9 @@ def _reading(name: str) -> Iterator[None]:
         # pyarrow says some damage by an OSError, which has no number then
         if getattr(error, "errno", None) is not None:
             raise StoreError(f"{name} could not be read: {error}") from error
-        raise BrokenInputError((name,), " ".join(str(error).split())[:300]) from error
+        told = " ".join(str(error).split())[:300]
+        told += "".join(hint for said, hint in _HINTS.items() if said in told)
+        raise BrokenInputError((name,), told) from error
 
 
 def _batch_rows(footer: pq.FileMetaData) -> int:
@@ -462,21 +468,32 @@ def _text_reader(
     """What reads the rows. A column without a value so far is of texts, as later files may be."""
     from pyarrow import csv, json  # late: most loads read one format
 
+    known = set(expected.names if expected else ())
+    fields = [field for field in expected or () if not pa.types.is_null(field.type)]
     if format == "json":
-        parse = json.ParseOptions(explicit_schema=expected, unexpected_field_behavior="infer")
+        parse = json.ParseOptions(pa.schema(fields), unexpected_field_behavior="infer")
         reader = json.open_json(stream, parse_options=parse)
     else:
         options = _csv_options(csv_options)
         given = options["convert_options"].column_types or {}
-        known = {field.name: field.type for field in expected or ()}
-        options["convert_options"].column_types = {**known, **given}
-        reader = csv.open_csv(stream, **options)
-    empty = [field.name for field in reader.schema if pa.types.is_null(field.type)]
+        types = {field.name: field.type for field in fields}
+        options["convert_options"].column_types = {**types, **given}
+        reader, known = csv.open_csv(stream, **options), known | given.keys()
+    empty = [each for each in reader.schema if has_null(each.type) and each.name not in known]
     if not empty:
         return reader
-    texts = [pa.field(name, pa.string()) for name in empty]
+    texts = [each.with_type(_of_texts(each.type)) for each in empty]
     stream.seek(0)
     return _text_reader(stream, format, pa.schema([*(expected or []), *texts]), csv_options)
+
+
+def _of_texts(type: pa.DataType) -> pa.DataType:
+    """The type, with texts where it has no value: inside of objects and lists, too."""
+    if pa.types.is_struct(type):
+        return pa.struct([each.with_type(_of_texts(each.type)) for each in type])
+    if pa.types.is_list(type):
+        return pa.list_(_of_texts(type.value_type))
+    return pa.string() if pa.types.is_null(type) else type
 
 
 def _csv_options(given: Mapping[str, Any]) -> dict[str, Any]:

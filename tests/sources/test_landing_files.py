@@ -22,6 +22,7 @@ from manifestcommit.errors import SchemaMismatchError, SourceError, StoreError, 
 from manifestcommit.sources import Chunk, landing_files, loading
 from manifestcommit.sources.chunk import ChangedInputError
 from manifestcommit.store import open_store
+from manifestcommit.store.local import LocalStore
 
 HOSTILE = ["a=b/ %+#é.csv", "quote'd.csv", 'double".csv', "back\\slash.csv", "día=1/x.csv"]
 
@@ -400,6 +401,119 @@ def test_a_column_without_values_at_first_gets_values_later(tmp_path: Path, land
     put(landing, "c.csv", "id,note\n3,x\n")
     mc.load(mc.sources.files(landing), tmp_path / "t", max_bytes=1)
     assert sorted(mc.Table(tmp_path / "t").to_arrow().column("id").to_pylist()) == [1, 2, 3]
+
+
+def test_members_of_objects_and_lists_without_values_at_first_get_values_later(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.jsonl", '{"id": 1, "tags": [], "at": {"city": null, "of": [[]]}}\n')
+    put(landing, "b.jsonl", '{"id": 2, "tags": ["x"], "at": {"city": "Ulm", "of": [["y"]]}}\n')
+    mc.load(mc.sources.files(landing), tmp_path / "t", max_bytes=1)
+    told = {"id": 2, "tags": ["x"], "at": {"city": "Ulm", "of": [["y"]]}}
+    assert sorted(mc.Table(tmp_path / "t").to_arrow(filter="id = 2").to_pylist()[0].items()) == sorted(told.items())
+
+
+@pytest.mark.parametrize("name", ["b.jsonl", "b.csv"])
+@pytest.mark.parametrize("value", [None, 5])
+def test_a_column_of_nulls_of_the_table_says_nothing_of_what_a_file_has(
+    tmp_path: Path, landing: Path, name: str, value: int | None
+) -> None:
+    """As Parquet has them: what a file has instead is for merge_schema."""
+    mc.write(pa.table({"id": [1], "note": pa.nulls(1)}), tmp_path / "t")
+    text = "id,note\n2," + ("" if value is None else str(value)) + "\n"
+    put(landing, name, text if name == "b.csv" else json.dumps({"id": 2, "note": value}))
+    if value is not None:
+        with pytest.raises(SchemaMismatchError, match=r"'note' is void in the table and long in the data.*merge_schema"):
+            mc.load(mc.sources.files(landing), tmp_path / "t")
+    mc.load(mc.sources.files(landing), tmp_path / "t", merge_schema=True)
+    assert mc.Table(tmp_path / "t").to_arrow().sort_by("id").column("note").to_pylist() == [None, value]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_column_may_be_declared_as_nulls(tmp_path: Path, landing: Path, name: str) -> None:
+    put(landing, name, "id,note\n1,\n" if name == "a.csv" else '{"id": 1, "note": null}')
+    schema = pa.schema([("id", pa.int64()), ("note", pa.null())])
+    mc.load(mc.sources.files(landing, schema=schema, csv_options={"column_types": {"note": pa.null()}}), tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().to_pylist() == [{"id": 1, "note": None}]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@pytest.mark.parametrize("given", [{}, {"schema": pa.schema([("id", pa.int64())])}, {"file_column": "_file"}])
+def test_a_name_of_a_column_that_is_no_text_is_a_broken_file(tmp_path: Path, landing: Path, name: str, given: Any) -> None:
+    put(landing, name, b"id,n\xe9\n1,2\n" if name == "a.csv" else b'{"id": 1, "n\xe9": 2}\n')
+    with pytest.raises(SourceError, match=rf"{name}: .*0xe9.*max_errors=1"):
+        mc.load(mc.sources.files(landing, **given), tmp_path / "t")
+
+
+@pytest.mark.parametrize("data", [b'{"n\xe9": 1}', b'{"o": {"n\xe9": 1}}', b'{"o": [{"n\xe9": 1}]}'])
+def test_data_with_a_name_that_is_no_text_is_refused(tmp_path: Path, data: bytes) -> None:
+    """By whatever door. [SC1]"""
+    from pyarrow import json as arrow_json
+
+    rows = arrow_json.read_json(io.BytesIO(data))
+    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    for refused in (
+        lambda: mc.write(rows, tmp_path / "new"),
+        lambda: mc.write(rows, tmp_path / "t", merge_schema=True),
+        lambda: mc.create_table(tmp_path / "new", rows.schema),
+        lambda: mc.Table(tmp_path / "t").merge(rows, on="id"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=r"Not UTF-8, as each name has to be: b'n\\xe9'"):
+            refused()
+
+
+def test_columns_of_tsv_are_parted_by_tabs(tmp_path: Path, landing: Path) -> None:
+    """Unless something else is said."""
+    put(landing, "a.tsv", "id\tnote\n1\tx,y\n")
+    mc.load(mc.sources.files(landing), tmp_path / "t")
+    assert mc.Table(tmp_path / "t").to_arrow().to_pylist() == [{"id": 1, "note": "x,y"}]
+    put(landing, "b.TSV", "id;note\n2;z\n")
+    mc.load(mc.sources.files(landing, csv_options={"delimiter": ";"}), tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_a_time_that_no_table_can_hold_is_no_error(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some disks have them."""
+    listed = LocalStore.list
+
+    def aged(self: Any, *given: Any, **how: Any) -> Any:
+        for file in listed(self, *given, **how):
+            yield msgspec.structs.replace(file, modified=1e12 if file.name == "a.csv" else -1e12) if file.name.endswith(".csv") else file
+
+    monkeypatch.setattr(LocalStore, "list", aged)
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "b.csv", "id\n2\n")
+    mc.load(mc.sources.files(landing, settle="0s"), tmp_path / "t")
+    assert [time.year for time in mc.Table(tmp_path / "t.files").to_arrow().sort_by("name").column("modified").to_pylist()] == [9999, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.csv", f"id,note\n1,{'x' * 3_000_000}\n", r"csv_options=\{'block_size'"),
+        ("a.jsonl", json.dumps({"id": "x" * 3_000_000}), "more than 1 MB of JSON is no row"),
+        ("a.jsonl", '{"id": 1}\n' * 150_000 + '{"id": 2, "late": 3}\n', "that the file's first MB does not have: name it in schema="),
+    ],
+)
+def test_what_pyarrow_refuses_is_told_with_a_way_out(tmp_path: Path, landing: Path, name: str, text: str, told: str) -> None:
+    put(landing, name, text)
+    with pytest.raises(SourceError, match=rf"{name}: .*{told}"):
+        mc.load(mc.sources.files(landing), tmp_path / "t")
+
+
+def test_folders_of_a_bucket_are_no_files_and_names_with_an_empty_part_are_told(tmp_path: Path, rgw: Any) -> None:
+    """As consoles make them, on a real S3 server: no other name reaches a file of a table."""
+    bucket, options = rgw.bucket(), rgw.storage_options
+    store = open_store(f"s3://{bucket}/landing", options)
+    store.put("in/a.csv", b"id\n1\n")
+    for key, body in (("landing/", b""), ("landing/in/", b""), ("landing/out//", b"")):
+        rgw.call("put_object", Bucket=bucket, Key=key, Body=body)
+    source = mc.sources.files(f"s3://{bucket}/landing", "csv", storage_options=options)
+    assert mc.load(source, tmp_path / "t").rows == 1
+    for key in ("landing/in//b.csv", "landing//c.csv", "landing/d.csv/"):
+        rgw.call("put_object", Bucket=bucket, Key=key, Body=b"id\n2\n")
+        with pytest.raises(SourceError, match=r"has an empty part, and cannot be recorded.*Rename"):
+            mc.load(source, tmp_path / "t")
+        rgw.call("delete_object", Bucket=bucket, Key=key)
+    assert ids(tmp_path / "t") == [1]
 
 
 @pytest.mark.parametrize("name", ["a\rb.csv", "\x07.csv", "a\nb.csv"])
