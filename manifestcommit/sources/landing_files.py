@@ -164,16 +164,33 @@ class LandingFiles:
             raise self._ahead(newest)
         fresh = (f for f in self._settled() if known.get(f.name, ("", True))[0] != content_of(f))
         for files in _groups(fresh, max_bytes):
-            changed = [f.name for f in files if known.get(f.name, ("", False))[1]]
-            if changed and self._on_changed == "error":
+            changed = tuple(f for f in files if known.get(f.name, ("", False))[1])
+            if changed:
+                self._check_change([f.name for f in changed])
+            others = tuple(f for f in files if f not in changed)
+            for plan in (_Plan(files=others), _Plan(files=changed, changed=True)):
+                if plan.files:
+                    yield self._chunk(plan, number if number else start, number + 1)
+                    number += 1
+
+    def _check_change(self, names: Sequence[str]) -> None:
+        """SourceError where files that changed cannot be loaded. [LD3]"""
+        if self._on_changed == "error":
+            raise SourceError(
+                f"{self.name}: {counted(len(names), 'file')} changed after being loaded, such as "
+                f"{min(names)!r}; nothing more was loaded. Give on_changed='replace' to replace "
+                "their rows, or 'append' to load them as other files."
+            )
+        if self.updates:  # rows are found by the name alone
+            assert self._ledger is not None
+            theirs = pc.field("name").isin(names) & (pc.field("source") != self.url)
+            found = self._ledger.to_arrow(["name", "source"], filter=theirs & pc.field("loaded"))
+            for each in found.to_pylist():
                 raise SourceError(
-                    f"{self.name}: {counted(len(changed), 'file')} changed after being loaded, "
-                    f"such as {min(changed)!r}; nothing more was loaded. Give on_changed='replace' "
-                    "to replace their rows, or 'append' to load them as other files."
+                    f"{self.name}: {each['name']!r} changed, and {each['source']} has a file of "
+                    "this name, whose rows would be replaced, too; nothing more was loaded. Load "
+                    "one of the folders into another table, or give on_changed='append'."
                 )
-            plan = _Plan(files=files, changed=bool(changed))
-            yield self._chunk(plan, number if number else start, number + 1)
-            number += 1
 
     def _chunk(self, plan: _Plan, start: Position | None, end: Position) -> Chunk:
         total = sum(file.size_bytes for file in plan.files)
@@ -375,7 +392,7 @@ class LandingFiles:
     def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
         """Say how the rows of files that were loaded with another content are replaced; or None."""
         plan: _Plan = chunk.plan
-        if not self.updates or not plan.changed:
+        if not self.updates or not plan.changed or not plan.files:
             return None
         names = [file.name for file in plan.files]
         return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}

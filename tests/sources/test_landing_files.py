@@ -376,6 +376,42 @@ def test_two_folders_and_two_patterns_feed_one_table_each_file_once(tmp_path: Pa
     assert ids(tmp_path / "t") == [1, 2, 3]
 
 
+def test_rows_of_a_namesake_are_never_replaced(tmp_path: Path, landing: Path) -> None:
+    """What a name alone tells would take those of both folders. [LD3]"""
+    for folder, number in ((landing, 1), (tmp_path / "other", 2)):
+        put(folder, "day.csv", f"id\n{number}\n")
+    ours, theirs = (mc.sources.files(each, file_column="_file", on_changed="replace") for each in (landing, tmp_path / "other"))
+    for source in (ours, theirs):
+        mc.load(source, tmp_path / "t")
+    put(landing, "day.csv", "id\n3\n", seconds_ago=50)
+    with pytest.raises(SourceError, match=r"'day\.csv' changed, and file://.*/other has a file of this name"):
+        mc.load(ours, tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_a_new_file_beside_one_that_changed_leaves_its_namesake_alone(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    put(tmp_path / "other", "b.csv", "id\n2\n")
+    source = mc.sources.files(landing, file_column="_file", on_changed="replace")
+    for each in (source, mc.sources.files(tmp_path / "other", file_column="_file")):
+        mc.load(each, tmp_path / "t")
+    put(landing, "a.csv", "id\n3\n", seconds_ago=50)
+    put(landing, "b.csv", "id\n4\n")
+    assert mc.load(source, tmp_path / "t").rows == 2
+    assert ids(tmp_path / "t") == [2, 3, 4]
+
+
+def test_a_file_that_changed_into_a_broken_one_keeps_its_rows(tmp_path: Path, landing: Path) -> None:
+    """[LD4]"""
+    put(landing, "a.csv", "id\n1\n")
+    source = mc.sources.files(landing, file_column="_file", on_changed="replace")
+    mc.load(source, tmp_path / "t")
+    put(landing, "a.csv", "", seconds_ago=50)
+    assert list(mc.load(source, tmp_path / "t", max_errors=1).broken) == ["a.csv"] and ids(tmp_path / "t") == [1]
+    put(landing, "a.csv", "id\n2\n", seconds_ago=20)
+    assert mc.load(source, tmp_path / "t").rows == 1 and ids(tmp_path / "t") == [2]
+
+
 def test_one_source_feeds_two_tables(tmp_path: Path, landing: Path) -> None:
     put(landing, "a.csv", "id\n1\n")
     source = mc.sources.files(landing)
