@@ -300,10 +300,8 @@ class LandingFiles:
             try:
                 stream = streams.enter_context(self._store.open_input(file.name))
             except FileNotFoundError:
-                raise SourceError(
-                    f"{self.name}: {file.name} was removed while it was loaded; nothing of this "
-                    "chunk was committed. Run it again."
-                ) from None
+                gone = f"{self.name}: {file.name} was removed while it was loaded"
+                raise ChangedInputError(gone) from None
             opened = self._rows_of(stream, file.name, format)
         for name in [] if self._schema is None else self._schema.names:
             if name not in opened.schema.names:

@@ -121,6 +121,22 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     assert mc.load(source, tmp_path / "t").chunks == 0
 
 
+def test_a_file_that_is_removed_before_it_is_read_is_passed_over(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower goes on, as where it is removed later. [LD3]"""
+    put(landing, "a.csv", "id\n1\n")
+    put(landing, "b.csv", "id\n2\n")
+    opened = landing_files.LandingFiles._opened
+
+    def removed(self: Any, *given: Any) -> Any:
+        (landing / "b.csv").unlink(missing_ok=True)
+        return opened(self, *given)
+
+    monkeypatch.setattr(landing_files.LandingFiles, "_opened", removed)
+    assert mc.load(mc.sources.files(landing), tmp_path / "t").rows == 1
+    assert ids(tmp_path / "t") == [1]
+    assert mc.Table(tmp_path / "t.files").to_arrow().column("name").to_pylist() == ["a.csv"]
+
+
 def test_a_broken_file_ends_the_load_and_nothing_of_its_chunk_is_committed(tmp_path: Path, landing: Path) -> None:
     put(landing, "a.csv", "id\n1\n")
     source = mc.sources.files(landing)
