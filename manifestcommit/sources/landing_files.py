@@ -73,7 +73,7 @@ _TIMES = ("mtime", "LastModified", "last_modified")
 _YEARS = (-62_135_596_800, 253_402_300_799)  # 1 to 9999, which a table can hold
 _HINTS = {
     "straddling": " (more than 1 MB of JSON is no row; for CSV give csv_options={'block_size': …})",
-    "unexpected field": " (a member that the file's first MB does not have: name it in schema=)",
+    "unexpected field": " (a member not in the file's first MB: add a column, or give schema=)",
 }
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
@@ -296,20 +296,17 @@ class LandingFiles:
                 (file.name,), "its ending says no format: give format= to `files`"
             )
         self.reading = file.name
-        with _reading(file.name):
-            try:
-                stream = streams.enter_context(self._store.open_input(file.name))
-            except FileNotFoundError:
-                gone = f"{self.name}: {file.name} was removed while it was loaded"
-                raise ChangedInputError(gone) from None
-            opened = self._rows_of(stream, file.name, format)
+        with self._reading(file):
+            stream = streams.enter_context(self._store.open_input(file.name))
+            opened = self._rows_of(stream, file, format)
         for name in [] if self._schema is None else self._schema.names:
             if name not in opened.schema.names:
                 raise BrokenInputError((file.name,), f"it has no column {name!r}, which schema has")
         return opened
 
-    def _rows_of(self, stream: BinaryIO, name: str, format: Format) -> pa.RecordBatchReader:
+    def _rows_of(self, stream: BinaryIO, of: ObjectInfo, format: Format) -> pa.RecordBatchReader:
         assert self._table is not None
+        name = of.name
         if self._columns is None:  # the first rows of a chunk give a new table its own
             with contextlib.suppress(TableNotFoundError):
                 self._columns = self._table.schema or None
@@ -331,12 +328,28 @@ class LandingFiles:
             schema = schema.append(pa.field(column, pa.string()))
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _reading(name):
+            with self._reading(of):
                 for batch in given:
                     names = [] if column is None else [pa.repeat(name, len(batch))]
                     yield pa.RecordBatch.from_arrays([*batch.columns, *names], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+    @contextlib.contextmanager
+    def _reading(self, file: ObjectInfo) -> Iterator[None]:
+        """Within, what a decoder says of the bytes names the file, if these are still there."""
+        try:
+            yield
+        except ManifestCommitError:
+            raise
+        except (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+            self._check_unchanged([file])
+            # pyarrow says some damage by an OSError, which has no number then
+            if getattr(error, "errno", None) is not None:
+                raise StoreError(f"{file.name} could not be read: {error}") from error
+            told = " ".join(str(error).split())[:300]
+            told += "".join(hint for said, hint in _HINTS.items() if said in told)
+            raise BrokenInputError((file.name,), told) from error
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
         """The files are what they were when they were listed: what was read is recorded. [LD3]"""
@@ -356,7 +369,9 @@ class LandingFiles:
             now.update((file.name, content_of(file)) for file in same)
         changed = sorted(name for name in before if now.get(name) != before[name])
         if changed:
-            raise ChangedInputError(f"{self.name}: {changed[0]} was replaced while it was read")
+            raise ChangedInputError(
+                f"{self.name}: {changed[0]} changed, or went, while it was read"
+            )
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
         """Return what the table of loaded files gets with the chunk."""
@@ -452,22 +467,6 @@ def _landing_place(url: str, options: StorageOptions) -> Store | FsspecFiles:
         return open_store(url, options)
     except UnsafeStoreError:
         return FsspecFiles(url, options)
-
-
-@contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Within, what a decoder says of the bytes names the file."""
-    try:
-        yield
-    except ManifestCommitError:
-        raise
-    except (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
-        # pyarrow says some damage by an OSError, which has no number then
-        if getattr(error, "errno", None) is not None:
-            raise StoreError(f"{name} could not be read: {error}") from error
-        told = " ".join(str(error).split())[:300]
-        told += "".join(hint for said, hint in _HINTS.items() if said in told)
-        raise BrokenInputError((name,), told) from error
 
 
 def _batch_rows(footer: pq.FileMetaData) -> int:

@@ -1,5 +1,6 @@
 """Files that land in a folder or a bucket are loaded once each, whatever happens to them meanwhile. [LD3] [LD4]"""
 
+import contextlib
 import io
 import json
 import os
@@ -119,6 +120,24 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     outcome = mc.load(source, tmp_path / "t")
     assert (len(times), outcome.chunks, ids(tmp_path / "t")) == (2, 1, [22])
     assert mc.load(source, tmp_path / "t").chunks == 0
+
+
+def test_what_cannot_be_decoded_since_it_changed_meanwhile_is_read_again(
+    tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As half of a file that is uploaded again. [LD3]"""
+    put(landing, "a.csv", "id\n1,2\n")
+    put(tmp_path, "whole.csv", "id\n3\n", seconds_ago=50)
+    decoded = landing_files._text_reader
+
+    def replaced(*given: Any) -> Any:
+        with contextlib.suppress(FileNotFoundError):
+            (tmp_path / "whole.csv").rename(landing / "a.csv")
+        return decoded(*given)
+
+    monkeypatch.setattr(landing_files, "_text_reader", replaced)
+    assert mc.load(mc.sources.files(landing), tmp_path / "t").rows == 1
+    assert ids(tmp_path / "t") == [3]
 
 
 def test_a_file_that_is_removed_before_it_is_read_is_passed_over(tmp_path: Path, landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,7 +561,7 @@ def test_a_time_that_no_table_can_hold_is_no_error(tmp_path: Path, landing: Path
     [
         ("a.csv", f"id,note\n1,{'x' * 3_000_000}\n", r"csv_options=\{'block_size'"),
         ("a.jsonl", json.dumps({"id": "x" * 3_000_000}), "more than 1 MB of JSON is no row"),
-        ("a.jsonl", '{"id": 1}\n' * 150_000 + '{"id": 2, "late": 3}\n', "that the file's first MB does not have: name it in schema="),
+        ("a.jsonl", '{"id": 1}\n' * 150_000 + '{"id": 2, "late": 3}\n', "a member not in the file's first MB: add a column"),
     ],
 )
 def test_what_pyarrow_refuses_is_told_with_a_way_out(tmp_path: Path, landing: Path, name: str, text: str, told: str) -> None:
