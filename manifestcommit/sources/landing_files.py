@@ -342,7 +342,7 @@ class LandingFiles:
             yield
         except ManifestCommitError:
             raise
-        except (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+        except (OSError, pa.ArrowException, UnicodeError, OverflowError) as error:
             self._check_unchanged([file])
             # pyarrow says some damage by an OSError, which has no number then
             if getattr(error, "errno", None) is not None:

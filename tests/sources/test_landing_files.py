@@ -531,6 +531,12 @@ def test_data_with_a_name_that_is_no_text_is_refused(tmp_path: Path, data: bytes
             refused()
 
 
+def test_a_file_that_is_not_of_the_given_encoding_is_named(tmp_path: Path, landing: Path) -> None:
+    put(landing, "a.csv", "id\n1\n")
+    with pytest.raises(SourceError, match=r"a\.csv: UTF-16 stream does not start with BOM.*max_errors=1"):
+        mc.load(mc.sources.files(landing, csv_options={"encoding": "utf-16"}), tmp_path / "t")
+
+
 def test_columns_of_tsv_are_parted_by_tabs(tmp_path: Path, landing: Path) -> None:
     """Unless something else is said."""
     put(landing, "a.tsv", "id\tnote\n1\tx,y\n")
