@@ -48,8 +48,11 @@ LOG = logging.getLogger("manifestcommit.sources")
 
 Format = Literal["csv", "json", "parquet"]
 _ENDINGS: dict[str, Format] = {
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
     ".parquet": "parquet",
 }
 _LEDGER = pa.schema(
@@ -70,10 +73,10 @@ _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is w
 _SETTLE_ELSEWHERE_S = 5.0
 # of a file's content, as filesystems of fsspec have them: a time of its creation says nothing
 _TIMES = ("mtime", "LastModified", "last_modified")
-_YEARS = (-62_135_596_800, 253_402_300_799)  # 1 to 9999, which a table can hold
+_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799  # years 1 to 9999, as tables hold them
 _HINTS = {
-    "straddling": " (more than 1 MB of JSON is no row; for CSV give csv_options={'block_size': …})",
-    "unexpected field": " (a member not in the file's first MB: add a column, or give schema=)",
+    "straddling": " (a row of JSON has at most 1 MB; for CSV give csv_options={'block_size': …})",
+    "unexpected field": " (not in the file's first MB: add the column, or give schema=)",
 }
 _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
@@ -370,7 +373,7 @@ class LandingFiles:
         changed = sorted(name for name in before if now.get(name) != before[name])
         if changed:
             raise ChangedInputError(
-                f"{self.name}: {changed[0]} changed, or went, while it was read"
+                f"{self.name}: {changed[0]} changed or was removed while it was read"
             )
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
@@ -384,7 +387,9 @@ class LandingFiles:
                 "name": file.name,
                 "content": content_of(file),
                 "bytes": file.size_bytes,
-                "modified": dt.datetime.fromtimestamp(sorted((*_YEARS, file.modified))[1], dt.UTC),
+                "modified": dt.datetime.fromtimestamp(
+                    max(_EARLIEST_S, min(file.modified, _LATEST_S)), dt.UTC
+                ),
                 "loaded": error is None,
                 "error": error,
                 "chunk": number,

@@ -406,7 +406,7 @@ WALKS = {
 # Doors that came later, each counted apart: its modules, and the most lines of them together.
 DOORS: dict[str, tuple[tuple[str, ...], int]] = {
     "gate": (("gate", "checks", "quarantine", "staging"), 2_000),
-    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_930),
+    "sources": (("sources", "cli.load_table", "testing.source_kit"), 4_966),
     "upkeep": (("upkeep", "cli.upkeep", "operations.upkeep_properties"), 672),
     "catalog": (("catalog", "cli.lake"), 2_000),
     "erase": (("table.erasing", "table.holders", "cli.erase"), 951),
