@@ -128,7 +128,7 @@ def from_arrow(schema: pa.Schema, new_id: Callable[[], int] | None = None) -> Sc
     try:
         result = assign_new_ids(Schema(fields=tuple(map(_from_field, schema))), draw)
     except UnicodeDecodeError as error:  # of a header in another encoding, or a damaged schema
-        raise SchemaMismatchError(f"Not UTF-8, as each name has to be: {error.object!r}.") from None
+        raise SchemaMismatchError(f"A name or zone is not UTF-8: {shown(error.object)}.") from None
     check_schema(result)
     return result
 

@@ -527,7 +527,7 @@ def test_data_with_a_name_that_is_no_text_is_refused(tmp_path: Path, data: bytes
         lambda: mc.create_table(tmp_path / "new", rows.schema),
         lambda: mc.Table(tmp_path / "t").merge(rows, on="id"),
     ):
-        with pytest.raises(SchemaMismatchError, match=r"Not UTF-8, as each name has to be: b'n\\xe9'"):
+        with pytest.raises(SchemaMismatchError, match=r"A name or zone is not UTF-8: b'n\\xe9'"):
             refused()
 
 
