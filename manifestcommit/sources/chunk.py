@@ -57,8 +57,8 @@ class BrokenInputError(Exception):
 
 
 class ChangedInputError(Exception):
-    """What a chunk is made of was replaced while it was read; raised by `Source.rows` after the
-    last row. `load` commits nothing of the chunk, and asks for the chunks again.
+    """What a chunk is made of was replaced or removed while it was read; `Source.rows` raises it,
+    at the latest after the last row. `load` commits nothing of it, and asks for the chunks again.
 
     Spec: LD3.
     """

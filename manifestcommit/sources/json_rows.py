@@ -55,7 +55,7 @@ def rows_of(
         try:
             objects.append(_object(value, decode))
         except Exception as error:  # of whatever callable
-            broken[place] = _said(error)
+            broken[place] = reason_of(error)
         else:
             places.append(place)
     schema = _types(objects, expected)
@@ -155,7 +155,7 @@ def _unfit(objects: Sequence[Mapping[str, Any]], start: int, schema: pa.Schema) 
         _table(objects, schema)
     except _UNFIT as error:
         if len(objects) == 1:
-            return {start: _said(error)}
+            return {start: reason_of(error)}
         half = len(objects) // 2
         first = _unfit(objects[:half], start, schema)
         return first | _unfit(objects[half:], start + half, schema)
@@ -188,7 +188,7 @@ def _column(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         if pa.types.is_temporal(kind) and found.to_pylist() != values:
             raise ValueError(f"a moment does not fit {kind} without being changed")
     except _UNFIT as error:
-        raise ValueError(f"{name!r}: {_said(error)}") from None
+        raise ValueError(f"{name!r}: {reason_of(error)}") from None
     return found
 
 
@@ -256,5 +256,5 @@ def _check_members(value: Any, kind: pa.DataType) -> bool:
     return False
 
 
-def _said(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -13,7 +13,7 @@ import fnmatch
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, BinaryIO, Literal
 
@@ -34,7 +34,16 @@ from ..errors import (
 from ..files.foreign_file import STREAMED, open_foreign
 from ..format.fields import is_unicode
 from ..format.object_names import FILES, companion_url
-from ..runtime.validation import checked, mapping, one_of, optional, parse_age, text, wrong
+from ..runtime.validation import (
+    checked,
+    mapping,
+    one_of,
+    optional,
+    parse_age,
+    text,
+    to_datetime,
+    wrong,
+)
 from ..store import ObjectInfo, StorageOptions, Store, open_store
 from ..store.base import etag_of, modified_s, split_url
 from ..table.table import Table
@@ -42,7 +51,7 @@ from ..terminal import size
 from ..version import install
 from .chunk import BrokenInputError, ChangedInputError, Chunk, Position
 from .ending import pause
-from .json_rows import arrow_schema, has_null
+from .json_rows import arrow_schema, has_null, reason_of
 
 LOG = logging.getLogger("manifestcommit.sources")
 
@@ -73,7 +82,6 @@ _WHOLE = ("s3:", "gs:", "abfs:", "memory:")  # where a file is seen once it is w
 _SETTLE_ELSEWHERE_S = 5.0
 # of a file's content, as filesystems of fsspec have them: a time of its creation says nothing
 _TIMES = ("mtime", "LastModified", "last_modified")
-_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799  # years 1 to 9999, as tables hold them
 _HINTS = {
     "straddling": " (a row of JSON has at most 1 MB; for CSV give csv_options={'block_size': …})",
     "unexpected field": " (not in the file's first MB: add the column, or give schema=)",
@@ -82,11 +90,11 @@ _CSV_GROUPS = ("read_options", "parse_options", "convert_options")
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """files: to load, in order; changed: whether some were loaded before with another content;
+    """files: to load, in order; replaces: whether their rows replace those of the same files;
     failed: file -> why it could not be decoded."""
 
     files: tuple[ObjectInfo, ...]
-    changed: bool = False
+    replaces: bool = False
     failed: tuple[tuple[ObjectInfo, str], ...] = ()
 
 
@@ -167,16 +175,17 @@ class LandingFiles:
             raise self._ahead(newest)
         fresh = (f for f in self._settled() if known.get(f.name, ("", True))[0] != content_of(f))
         for files in _groups(fresh, max_bytes):
-            changed = tuple(f for f in files if known.get(f.name, ("", False))[1])
+            changed = {f.name for f in files if known.get(f.name, ("", False))[1]}
             if changed:
-                self._check_change([f.name for f in changed])
-            others = tuple(f for f in files if f not in changed)
-            for plan in (_Plan(files=others), _Plan(files=changed, changed=True)):
-                if plan.files:
+                self._check_changed(changed)
+            replaced = changed if self.updates else ()
+            for replaces in (False, True):  # apart: a new file may have a namesake elsewhere
+                if part := tuple(f for f in files if (f.name in replaced) is replaces):
+                    plan = _Plan(files=part, replaces=replaces)
                     yield self._chunk(plan, number if number else start, number + 1)
                     number += 1
 
-    def _check_change(self, names: Sequence[str]) -> None:
+    def _check_changed(self, names: Collection[str]) -> None:
         """SourceError where files that changed cannot be loaded. [LD3]"""
         if self._on_changed == "error":
             raise SourceError(
@@ -186,13 +195,13 @@ class LandingFiles:
             )
         if self.updates:  # rows are found by the name alone
             assert self._ledger is not None
-            theirs = pc.field("name").isin(names) & (pc.field("source") != self.url)
-            found = self._ledger.to_arrow(["name", "source"], filter=theirs & pc.field("loaded"))
-            for each in found.to_pylist():
+            theirs = pc.field("name").isin([*names]) & (pc.field("source") != self.url)
+            namesakes = self._ledger.to_arrow(filter=theirs & pc.field("loaded")).to_pylist()
+            if namesakes:
                 raise SourceError(
-                    f"{self.name}: {each['name']!r} changed, and {each['source']} has a file of "
-                    "this name, whose rows would be replaced, too; nothing more was loaded. Load "
-                    "one of the folders into another table, or give on_changed='append'."
+                    f"{self.name}: {namesakes[0]['name']!r} changed, and {namesakes[0]['source']} "
+                    "has a file of this name, whose rows would go, too; nothing more was loaded. "
+                    "Load one of the folders into another table, or give on_changed='append'."
                 )
 
     def _chunk(self, plan: _Plan, start: Position | None, end: Position) -> Chunk:
@@ -213,9 +222,8 @@ class LandingFiles:
             yield from self._listed()
             return
         moments = (file.modified for file in self._listed() if file.modified <= self._began)
-        pause(
-            min(max(0.0, max(moments, default=0.0) + self._settle_s - time.time()), self._settle_s)
-        )
+        wait_s = max(moments, default=0.0) + self._settle_s - time.time()
+        pause(min(max(0.0, wait_s), self._settle_s))
         now, early = time.time(), 0
         self.held_back = ""
         for file in self._listed():
@@ -295,9 +303,7 @@ class LandingFiles:
     def _opened(self, file: ObjectInfo, streams: contextlib.ExitStack) -> pa.RecordBatchReader:
         format = self._format or _ENDINGS.get(os.path.splitext(file.name)[1].lower())
         if format is None:
-            raise BrokenInputError(
-                (file.name,), "its ending says no format: give format= to `files`"
-            )
+            raise BrokenInputError((file.name,), "its ending says no format: give format=")
         self.reading = file.name
         with self._reading(file):
             stream = streams.enter_context(self._store.open_input(file.name))
@@ -307,9 +313,8 @@ class LandingFiles:
                 raise BrokenInputError((file.name,), f"it has no column {name!r}, which schema has")
         return opened
 
-    def _rows_of(self, stream: BinaryIO, of: ObjectInfo, format: Format) -> pa.RecordBatchReader:
+    def _rows_of(self, stream: BinaryIO, file: ObjectInfo, format: Format) -> pa.RecordBatchReader:
         assert self._table is not None
-        name = of.name
         if self._columns is None:  # the first rows of a chunk give a new table its own
             with contextlib.suppress(TableNotFoundError):
                 self._columns = self._table.schema or None
@@ -317,23 +322,23 @@ class LandingFiles:
         if column is not None and expected is not None and column in expected.names:
             expected = expected.remove(expected.get_field_index(column))
         if format == "parquet":
-            file, _ = open_foreign(stream, **STREAMED)
-            schema = file.schema_arrow
-            given = file.iter_batches(batch_size=_batch_rows(file.metadata))
+            parquet, _ = open_foreign(stream, **STREAMED)
+            schema = parquet.schema_arrow
+            given = parquet.iter_batches(batch_size=_batch_rows(parquet.metadata))
         else:
-            tabs = {"delimiter": "\t"} if name.lower().endswith(".tsv") else {}
+            tabs = {"delimiter": "\t"} if file.name.lower().endswith(".tsv") else {}
             given = _text_reader(stream, format, expected, {**tabs, **self._csv_options})
             schema = given.schema
         schema = schema.remove_metadata()
-        if column in schema.names:  # which have to be text
-            raise BrokenInputError((name,), f"it has a column {column!r} of its own")
+        if column in schema.names:  # a UnicodeDecodeError where one is not UTF-8
+            raise BrokenInputError((file.name,), f"it has a column {column!r} of its own")
         if column is not None:
             schema = schema.append(pa.field(column, pa.string()))
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with self._reading(of):
+            with self._reading(file):
                 for batch in given:
-                    names = [] if column is None else [pa.repeat(name, len(batch))]
+                    names = [] if column is None else [pa.repeat(file.name, len(batch))]
                     yield pa.RecordBatch.from_arrays([*batch.columns, *names], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -347,12 +352,12 @@ class LandingFiles:
             raise
         except (OSError, pa.ArrowException, UnicodeError, OverflowError) as error:
             self._check_unchanged([file])
-            # pyarrow says some damage by an OSError, which has no number then
-            if getattr(error, "errno", None) is not None:
+            # pyarrow tells damage by an OSError without a number; what was missing is there again
+            if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
                 raise StoreError(f"{file.name} could not be read: {error}") from error
-            told = " ".join(str(error).split())[:300]
-            told += "".join(hint for said, hint in _HINTS.items() if said in told)
-            raise BrokenInputError((file.name,), told) from error
+            reason = reason_of(error)
+            reason += "".join(hint for words, hint in _HINTS.items() if words in reason)
+            raise BrokenInputError((file.name,), reason) from error
 
     def _check_unchanged(self, files: Sequence[ObjectInfo]) -> None:
         """The files are what they were when they were listed: what was read is recorded. [LD3]"""
@@ -368,13 +373,10 @@ class LandingFiles:
             if file.name in before:
                 now[file.name] = content_of(file)
         for name in before.keys() - now.keys():  # in several folders a list need not be in order
-            same = (file for file in self._store.list(name) if file.name == name)
-            now.update((file.name, content_of(file)) for file in same)
+            now |= {f.name: content_of(f) for f in self._store.list(name) if f.name == name}
         changed = sorted(name for name in before if now.get(name) != before[name])
         if changed:
-            raise ChangedInputError(
-                f"{self.name}: {changed[0]} changed or was removed while it was read"
-            )
+            raise ChangedInputError(f"{self.name}: {changed[0]} was changed or removed meanwhile")
 
     def beside(self, chunk: Chunk) -> dict[str, pa.Table]:
         """Return what the table of loaded files gets with the chunk."""
@@ -387,9 +389,7 @@ class LandingFiles:
                 "name": file.name,
                 "content": content_of(file),
                 "bytes": file.size_bytes,
-                "modified": dt.datetime.fromtimestamp(
-                    max(_EARLIEST_S, min(file.modified, _LATEST_S)), dt.UTC
-                ),
+                "modified": to_datetime(round(file.modified * 1e6)),
                 "loaded": error is None,
                 "error": error,
                 "chunk": number,
@@ -404,13 +404,13 @@ class LandingFiles:
         failed = tuple((f, broken.reason) for f in plan.files if f.name in broken.parts)
         kept = tuple(f for f in plan.files if f.name not in broken.parts)
         start, end = chunk.ranges[self.name]
-        reduced = _Plan(files=kept, changed=plan.changed, failed=plan.failed + failed)
+        reduced = _Plan(files=kept, replaces=plan.replaces, failed=plan.failed + failed)
         return self._chunk(reduced, start, end)
 
     def change(self, chunk: Chunk) -> tuple[str, Mapping[str, Any]] | None:
         """Say how the rows of files that were loaded with another content are replaced; or None."""
         plan: _Plan = chunk.plan
-        if not self.updates or not plan.changed or not plan.files:
+        if not plan.replaces or not plan.files:
             return None
         names = [file.name for file in plan.files]
         return "overwrite_where", {"where": pc.field(self._file_column).isin(names)}
@@ -487,18 +487,18 @@ def _text_reader(
     """What reads the rows. A column without a value so far is of texts, as later files may be."""
     from pyarrow import csv, json  # late: most loads read one format
 
-    known = set(expected.names if expected else ())
-    fields = [field for field in expected or () if not pa.types.is_null(field.type)]
+    declared = set(expected.names if expected else ())
+    fields = [f for f in expected or () if not pa.types.is_null(f.type)]  # of nulls: as in the file
     if format == "json":
         parse = json.ParseOptions(pa.schema(fields), unexpected_field_behavior="infer")
         reader = json.open_json(stream, parse_options=parse)
     else:
         options = _csv_options(csv_options)
         given = options["convert_options"].column_types or {}
-        types = {field.name: field.type for field in fields}
-        options["convert_options"].column_types = {**types, **given}
-        reader, known = csv.open_csv(stream, **options), known | given.keys()
-    empty = [each for each in reader.schema if has_null(each.type) and each.name not in known]
+        options["convert_options"].column_types = {f.name: f.type for f in fields} | given
+        reader = csv.open_csv(stream, **options)
+        declared |= given.keys()
+    empty = [each for each in reader.schema if has_null(each.type) and each.name not in declared]
     if not empty:
         return reader
     texts = [each.with_type(_of_texts(each.type)) for each in empty]
@@ -560,7 +560,7 @@ def _csv_choice(name: str, value: Any) -> Any:
                 "".encode(chosen)
         except (ValueError, TypeError, LookupError, OverflowError, pa.ArrowException) as error:
             what = f"{option} as" if option else "options that go together, as"
-            told = f"{what} pyarrow.csv takes it ({' '.join(str(error).split())})"
+            told = f"{what} pyarrow.csv takes it ({reason_of(error)})"
             raise wrong(name, chosen if option else given, told) from None
     return given
 
